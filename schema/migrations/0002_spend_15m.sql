@@ -1,0 +1,53 @@
+-- Signed sums per quarter of an hour, in which every IANA zone starts its days.
+CREATE TABLE IF NOT EXISTS spend_15m {{.OnCluster}}
+(
+    tenant           String,
+    at               DateTime('UTC') CODEC(Delta, ZSTD(1)),
+    booked_on        Date,
+    kind             Enum8({{.Kinds}}),
+    provider         String,
+    model            String,
+    user             String,
+    feature          String,
+    workflow         String,
+    workflow_version String,
+    agent            String,
+    environment      String,
+    mode             String,
+    criticality      String,
+    retry_layer      Enum8({{.Layers}}),
+    retry_cause      Enum8({{.Failures}}),
+    hidden_cause     Enum8({{.Failures}}),
+    failure          Enum8({{.Failures}}),
+    cost_status      Enum8({{.CostStatuses}}),
+    lines            Int64,
+    calls            Int64,
+    model_calls      Int64,
+    tool_calls       Int64,
+    retries          Int64,
+    hidden_attempts  Int64,
+    fallbacks        Int64,
+    hedges           Int64,
+    repeats          Int64,
+    unpriced         Int64,
+    unknown          Int64,
+    estimated        Int64,
+    sampled          Int64,
+    assumed          Int64,
+    cost             Int128,
+    wasted           Int128,
+    tok_input        Int64,
+    tok_cache_read   Int64,
+    tok_cache_write_5m Int64,
+    tok_cache_write_1h Int64,
+    tok_output       Int64,
+    tok_reasoning    Int64,
+    tok_input_audio  Int64,
+    tok_input_image  Int64,
+    tok_output_audio Int64,
+    tok_output_image Int64
+)
+ENGINE = {{.Engine "SummingMergeTree"}}
+PARTITION BY toYYYYMM(booked_on)
+ORDER BY (tenant, at, kind, provider, model, feature, user, workflow, workflow_version, agent, environment, mode, criticality, retry_layer, retry_cause, hidden_cause, failure, cost_status, booked_on)
+SETTINGS {{.Dedup}} = 10000
