@@ -321,6 +321,8 @@ const (
 	RoleServer
 	// RoleNotCounted marks a model-like or tool span that is no call of its own (a token count, an output function).
 	RoleNotCounted
+	// RoleWeakVersion marks a workflow version that only the service.version of the resource gave.
+	RoleWeakVersion
 )
 
 // Call is what a dialect read out of one span, before anything is known about
@@ -375,6 +377,7 @@ type Call struct {
 // Posting is what the rest of the trace and the price list make of a call.
 // It is what a correction replaces.
 type Posting struct {
+	Kind        Kind     // what the call turned out to be: an HTTP span to a model host is a model call
 	Identity    Identity // after inheritance
 	Tokens      Tokens   // that are billed here; zero for lines that count nowhere
 	Aggregate   bool

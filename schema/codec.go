@@ -181,7 +181,7 @@ func AppendPosting(b []byte, p *Posting, c *Call) []byte {
 		}
 	}
 	b = binary.AppendUvarint(b, mask)
-	b = append(b, byte(p.Status))
+	b = append(b, byte(p.Status), byte(p.Kind))
 	for i := range p.Identity {
 		if p.Identity[i] != c.Identity[i] {
 			b = appendString(b, p.Identity[i])
@@ -213,7 +213,7 @@ func DecodePosting(b []byte, p *Posting, c *Call) error {
 	}
 	*p = Posting{}
 	mask := d.uvarint()
-	p.Status = CostStatus(d.enum(len(CostStatusNames)))
+	p.Status, p.Kind = CostStatus(d.enum(len(CostStatusNames))), Kind(d.enum(len(KindNames)))
 	p.Identity = c.Identity
 	for i := range p.Identity {
 		if mask&(1<<i) != 0 {

@@ -142,7 +142,7 @@ func (c *Columns) Append(e *Entry, chunk uint64) {
 	c.chunk = append(c.chunk, chunk)
 	c.startedAt = append(c.startedAt, e.Start)
 	c.duration = append(c.duration, e.Duration)
-	c.kind = append(c.kind, int8(e.Kind))
+	c.kind = append(c.kind, int8(p.Kind))
 	c.name = append(c.name, e.Name)
 	c.operation = append(c.operation, e.Operation)
 	c.provider = append(c.provider, e.Provider)

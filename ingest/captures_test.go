@@ -1,0 +1,150 @@
+package ingest
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/flyball/flyball/schema"
+)
+
+type bill struct {
+	Setup, Scenario, Comment string
+	Billed                   []struct {
+		ID, Provider, Model string
+		Tokens              map[string]uint64
+	}
+}
+
+// TestCaptures reads what real instrumentations sent against a scripted provider
+// whose bill is known, and compares tokens and money with the bill. Where an
+// emitter loses information the golden says what is left, and the flags that
+// say so.
+func TestCaptures(t *testing.T) {
+	files, err := filepath.Glob("dialect/testdata/captures/*.jsonl")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no captures: run make captures", err)
+	}
+	sort.Strings(files)
+	var out strings.Builder
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".jsonl")
+		b := newBench(t)
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(f)
+		lines.Buffer(nil, 16<<20)
+		first := int64(0)
+		for lines.Scan() {
+			td, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(lines.Bytes())
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if first == 0 {
+				first = int64(td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).EndTimestamp())
+			}
+			b.now = max(b.now, first+1e9)
+			b.add(td)
+		}
+		_ = f.Close()
+		b.settle()
+		data, err := os.ReadFile(strings.TrimSuffix(file, ".jsonl") + ".bill.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var bl bill
+		if err := json.Unmarshal(data, &bl); err != nil {
+			t.Fatal(err)
+		}
+		want, wantCost := schema.Tokens{}, schema.Sum{}
+		for _, x := range bl.Billed {
+			tok := schema.Tokens{}
+			for i, n := range schema.TokenNames {
+				*tok.Fields()[i] = x.Tokens[n]
+			}
+			for i, v := range tok.Fields() {
+				*want.Fields()[i] += *v
+			}
+			c := schema.Call{Tenant: "t", Provider: x.Provider, Model: x.Model, Start: first}
+			var p schema.Posting
+			if tok != (schema.Tokens{}) {
+				b.pricer.Price(&c, &tok, schema.UsageKnown, schema.KindModel, &p)
+				wantCost.Add(p.Cost, 1)
+			}
+		}
+		got := b.totals()
+		fmt.Fprintf(&out, "%s\n  billed  %s USD  %s\n  read    %s USD  %s  calls %d+%d tools %d retries %d hidden %d unknown %d unpriced %d\n", name, wantCost, tokenString(want), got.cost, tokenString(got.tokens), got.model, got.fallbacks, got.tool, got.retries, got.hidden, got.unknown, got.unpriced)
+		flags := map[string]int{}
+		for _, e := range b.net() {
+			if e.Posting.ModelCalls+e.Posting.Retries > 0 {
+				for _, n := range e.AllFlags().Names() {
+					flags[n]++
+				}
+			}
+		}
+		verdict := "exact"
+		if got.cost != wantCost || got.tokens != want {
+			verdict = "differs"
+		}
+		names := make([]string, 0, len(flags))
+		for n := range flags {
+			names = append(names, n)
+		}
+		sort.Strings(names)
+		fmt.Fprintf(&out, "  %s %s\n", verdict, strings.Join(names, " "))
+	}
+	golden := "testdata/captures.golden"
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(golden, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != out.String() {
+		t.Fatalf("captures are read differently; look at the difference and run UPDATE=1 go test ./ingest -run TestCaptures\n%s", diff(string(want), out.String()))
+	}
+}
+
+func tokenString(t schema.Tokens) string {
+	var parts []string
+	for i, v := range t.Fields() {
+		if *v > 0 {
+			parts = append(parts, fmt.Sprintf("%s=%d", schema.TokenNames[i], *v))
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return strings.Join(parts, " ")
+}
+
+// diff shows the lines that are not in both.
+func diff(want, got string) string {
+	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
+	var b strings.Builder
+	for i := range max(len(w), len(g)) {
+		x, y := "", ""
+		if i < len(w) {
+			x = w[i]
+		}
+		if i < len(g) {
+			y = g[i]
+		}
+		if x != y {
+			fmt.Fprintf(&b, "-%s\n+%s\n", x, y)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,152 @@
+package dialect
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/flyball/flyball/schema"
+)
+
+// AppendLogs appends the Calls that log events of agent command lines stand for
+// (Claude Code, Codex, Gemini CLI) and returns how many records were no such
+// event. Events have no span id of their own, so one is derived from what the
+// event says; the n-th of several identical events in one request gets its own.
+func (r *Reader) AppendLogs(dst []schema.Call, ld plog.Logs, from Origin, received int64) (calls []schema.Call, ignored int64, rejected Rejected) {
+	rec := r.scratch.Get().(*record)
+	defer r.scratch.Put(rec)
+	rec.reader, rec.isLog, rec.rawUsage = r, true, ""
+	rec.kind, rec.status, rec.message, rec.events = ptrace.SpanKindUnspecified, ptrace.StatusCodeUnset, "", ptrace.SpanEventSlice{}
+	seen := map[[16]byte]uint32{}
+	for i := range ld.ResourceLogs().Len() {
+		rl := ld.ResourceLogs().At(i)
+		r.load(&rec.res, rl.Resource().Attributes(), nil)
+		for j := range rl.ScopeLogs().Len() {
+			sl := rl.ScopeLogs().At(j)
+			rec.setScope(sl.Scope().Name(), sl.Scope().Version())
+			for k := range sl.LogRecords().Len() {
+				lr := sl.LogRecords().At(k)
+				r.load(&rec.fields, lr.Attributes(), nil)
+				var c schema.Call
+				if !rec.event(&c, lr) {
+					ignored++
+					continue
+				}
+				tenant, ok := rec.tenant(from)
+				if !ok {
+					if rejected == nil {
+						rejected = Rejected{}
+					}
+					rejected["tenant not allowed by the key"]++
+					continue
+				}
+				c.Tenant = tenant
+				at := int64(lr.Timestamp())
+				if at == 0 {
+					at = int64(lr.ObservedTimestamp())
+				}
+				dur := int64(0)
+				if n, st := countOf(rec, kDurationMS); st == countOK {
+					dur = int64(n) * 1_000_000
+				}
+				c.Start, c.Duration, c.Flags = times(at-dur, at, received)
+				rec.eventIDs(&c, lr, seen)
+				dst = append(dst, c)
+				dst = rec.readEvent(dst)
+			}
+		}
+	}
+	return dst, ignored, rejected
+}
+
+// event decides whether a log record stands for a call.
+func (rec *record) event(c *schema.Call, lr plog.LogRecord) bool {
+	name := rec.str(kEventName)
+	if name == "" {
+		name = lr.EventName()
+	}
+	if body := lr.Body(); body.Type() == pcommon.ValueTypeStr && (name == "" || !strings.Contains(name, ".") && strings.HasPrefix(body.Str(), "claude_code.")) {
+		name = body.Str()
+	}
+	c.Source = schema.SourceLog
+	c.Operation = "chat"
+	switch name {
+	case "claude_code.api_request":
+		c.Kind, c.Provider, c.Flags = schema.KindModel, "anthropic", schema.FlagNotional
+	case "claude_code.api_error":
+		c.Kind, c.Provider, c.Failure = schema.KindModel, "anthropic", schema.UnknownFailure
+	case "codex.sse_event":
+		if rec.str(kEventKind) != "response.completed" {
+			return false
+		}
+		c.Kind, c.Provider = schema.KindModel, "openai"
+	case "gemini_cli.api_response":
+		c.Kind, c.Provider = schema.KindModel, "google"
+	case "gemini_cli.api_error":
+		c.Kind, c.Provider, c.Failure = schema.KindModel, "google", schema.UnknownFailure
+	case "claude_code.tool_result", "codex.tool_result", "gemini_cli.tool_call":
+		c.Kind, c.Operation = schema.KindTool, "execute_tool"
+		if s := rec.str(kSuccess); s == "false" {
+			c.Failure = schema.ToolError
+		}
+	default:
+		return false
+	}
+	rec.name = name
+	return true
+}
+
+func (rec *record) eventIDs(c *schema.Call, lr plog.LogRecord, seen map[[16]byte]uint32) {
+	session := rec.first(runKeys)
+	if session == "" {
+		session = rec.first(dimKeys[schema.Session])
+	}
+	c.Trace = schema.TraceID(lr.TraceID())
+	if c.Trace == (schema.TraceID{}) {
+		h := sha256.Sum256([]byte("trace\x00" + c.Tenant + "\x00" + rec.scope + "\x00" + session))
+		copy(c.Trace[:], h[:])
+	}
+	c.Parent = schema.SpanID(lr.SpanID())
+	h := sha256.New()
+	h.Write([]byte(rec.name + "\x00" + session + "\x00"))
+	var t [8]byte
+	binary.BigEndian.PutUint64(t[:], uint64(lr.Timestamp()))
+	h.Write(t[:])
+	h.Write(c.Parent[:])
+	for name, v := range lr.Attributes().All() {
+		h.Write([]byte(name + "\x00" + v.AsString() + "\x00"))
+	}
+	var sum [16]byte
+	copy(sum[:], h.Sum(nil))
+	n := seen[sum]
+	seen[sum] = n + 1
+	binary.BigEndian.PutUint32(t[:4], n)
+	h.Write(t[:4])
+	copy(c.Span[:], h.Sum(nil))
+}
+
+// readEvent fills the last Call of dst, whose kind and failure are known.
+func (rec *record) readEvent(dst []schema.Call) []schema.Call {
+	c := &dst[len(dst)-1]
+	c.Name = cut(rec.name, 128)
+	c.Scope = rec.scopeID
+	rec.identity(c)
+	kept := c.Failure
+	rec.failure(c)
+	if c.Failure == schema.NoFailure {
+		c.Failure = kept
+	}
+	rec.attempts(c)
+	if c.Kind == schema.KindTool {
+		rec.tool(c)
+		return dst
+	}
+	p := c.Provider
+	rec.model(c)
+	c.Provider = p
+	return rec.usage(dst)
+}

@@ -1,0 +1,179 @@
+package dialect
+
+import (
+	"strings"
+
+	"github.com/flyball/flyball/schema"
+)
+
+// providers maps the spellings in use to the canonical provider: the host that
+// bills, not the vendor whose model it is.
+var providers = map[string]string{
+	"openai": "openai", "azure": "azure", "azure.ai.openai": "azure", "az.ai.openai": "azure", "azure.openai": "azure", "azure.ai.inference": "azure", "az.ai.inference": "azure", "azure_openai": "azure", "azure_ai": "azure", "azure-openai": "azure", "azureopenai": "azure",
+	"anthropic": "anthropic", "aws.anthropic": "bedrock", "gcp.anthropic": "google",
+	"bedrock": "bedrock", "aws.bedrock": "bedrock", "aws": "bedrock", "bedrock_converse": "bedrock", "amazon-bedrock": "bedrock", "amazon_bedrock": "bedrock",
+	"google": "google", "gcp.gemini": "google", "gcp.vertex_ai": "google", "gcp.gen_ai": "google", "vertex_ai": "google", "vertexai": "google", "google_genai": "google", "gemini": "google", "google.vertex": "google", "google_vertexai": "google", "google-gla": "google", "google-vertex": "google", "google_ai_studio": "google", "google.generative-ai": "google", "vertex_ai_beta": "google", "google-cloud": "google",
+	"xai": "xai", "x_ai": "xai", "x-ai": "xai", "mistral": "mistral", "mistral_ai": "mistral", "mistralai": "mistral", "moonshot": "moonshot", "moonshot_ai": "moonshot", "moonshotai": "moonshot",
+	"deepseek": "deepseek", "groq": "groq", "cohere": "cohere", "perplexity": "perplexity", "together": "together", "together_ai": "together", "fireworks": "fireworks", "fireworks_ai": "fireworks", "cerebras": "cerebras", "openrouter": "openrouter", "ollama": "ollama", "ibm.watsonx.ai": "watsonx", "watsonx": "watsonx", "voyageai": "voyageai", "voyage": "voyageai", "novita": "novita", "zai": "zai", "zhipuai": "zhipuai", "minimax": "minimax", "huggingface": "huggingface", "replicate": "replicate", "nvidia": "nvidia", "databricks": "databricks", "cloudflare": "cloudflare", "github": "github", "alibaba": "alibaba", "qwen": "alibaba", "dashscope": "alibaba", "baseten": "baseten", "vllm": "vllm",
+}
+
+// frameworks name the emitter where a provider was asked for.
+var frameworks = map[string]bool{"strands-agents": true, "strands": true, "langchain": true, "langgraph": true, "crewai": true, "spring_ai": true, "openai_agents": true, "claude_agent_sdk": true, "gcp.vertex.agent": true, "litellm": true, "llamaindex": true, "llama_index": true, "haystack": true, "autogen": true, "microsoft.agent_framework": true, "agent_framework": true, "pydantic_ai": true, "pydantic-ai": true, "mastra": true, "agno": true, "smolagents": true, "dspy": true, "semantic_kernel": true, "vercel": true, "gateway": true, "_other": true, "unknown": true}
+
+// provider normalises a spelling; "" where it is empty or names a framework.
+func provider(s string) string {
+	if p, ok := providers[s]; ok {
+		return p
+	}
+	s = strings.ToLower(strings.TrimSpace(s))
+	if s == "" || frameworks[s] {
+		return ""
+	}
+	if p, ok := providers[s]; ok {
+		return p
+	}
+	if i := strings.IndexByte(s, '.'); i > 0 { // the AI SDK's openai.chat, anthropic.messages
+		if p, ok := providers[s[:i]]; ok {
+			return p
+		}
+	}
+	return cut(s, 64)
+}
+
+// vendor is whose model it is, by its name: it decides the shape of usage, and
+// stands in where no provider is named.
+func vendor(model string) string {
+	m := strings.ToLower(model)
+	m = m[strings.LastIndexByte(m, '/')+1:]
+	switch {
+	case strings.Contains(m, "claude"):
+		return "anthropic"
+	case strings.HasPrefix(m, "gpt-"), strings.HasPrefix(m, "o1"), strings.HasPrefix(m, "o3"), strings.HasPrefix(m, "o4"), strings.HasPrefix(m, "text-embedding-"), strings.HasPrefix(m, "chatgpt"), strings.HasPrefix(m, "whisper"), strings.HasPrefix(m, "tts-"), strings.HasPrefix(m, "dall-e"), strings.HasPrefix(m, "codex"):
+		return "openai"
+	case strings.Contains(m, "gemini"), strings.HasPrefix(m, "text-embedding-00"):
+		return "google"
+	case strings.HasPrefix(m, "grok"):
+		return "xai"
+	case strings.HasPrefix(m, "deepseek"):
+		return "deepseek"
+	case strings.HasPrefix(m, "mistral"), strings.HasPrefix(m, "codestral"), strings.HasPrefix(m, "ministral"), strings.HasPrefix(m, "magistral"):
+		return "mistral"
+	case strings.HasPrefix(m, "command-"), strings.HasPrefix(m, "rerank-"):
+		return "cohere"
+	case strings.HasPrefix(m, "amazon."), strings.HasPrefix(m, "nova-"), strings.Contains(m, ".nova-"):
+		return "amazon"
+	case strings.HasPrefix(m, "kimi"), strings.HasPrefix(m, "moonshot"):
+		return "moonshot"
+	}
+	return ""
+}
+
+// model fills provider, model names, tier and ids of a model-like record.
+func (rec *record) model(c *schema.Call) {
+	c.Model = cut(rec.first(modelKeys), 128)
+	c.RequestedModel = cut(rec.first(requestKeys), 128)
+	if lm := rec.str(kLiteLLMModel); lm != "" && c.Model == c.RequestedModel {
+		c.Model = cut(lm, 128)
+	}
+	for _, k := range providerKeys {
+		if c.Provider = provider(rec.str(k)); c.Provider != "" {
+			break
+		}
+	}
+	// A router prefix or a Bedrock id names the host better than a framework does.
+	if c.Provider == "" || c.Provider == "litellm_proxy" {
+		c.Provider = providerOfModel(c.Model, c.RequestedModel)
+	}
+	if c.Provider == "" {
+		if h := rec.str(kServerAddress); h != "" {
+			c.Provider = modelHost(strings.ToLower(h))
+		}
+	}
+	if c.Provider == "" {
+		if c.Provider = vendor(c.Model); c.Provider == "" {
+			c.Provider = vendor(c.RequestedModel)
+		}
+		if c.Provider == "amazon" {
+			c.Provider = "bedrock"
+		}
+	}
+	c.ResponseID = cut(rec.first(responseKeys), 128)
+	c.AltResponseID = cut(rec.first(requestIDs), 128)
+	if strings.HasPrefix(c.ResponseID, "req_") && c.AltResponseID == "" { // a request id under the response's name
+		c.ResponseID, c.AltResponseID = "", c.ResponseID
+	}
+	if c.ServiceTier = cut(strings.ToLower(rec.first(servedTier)), 32); c.ServiceTier == "" {
+		c.ServiceTier = cut(strings.ToLower(rec.first(askedTier)), 32)
+	}
+	if c.ServiceTier == "" && rec.str(kSpeed) == "fast" {
+		c.ServiceTier = "fast"
+	}
+	if c.Identity[schema.Mode] == "" && c.ServiceTier == "batch" {
+		c.Identity[schema.Mode] = "batch"
+	}
+}
+
+func providerOfModel(models ...string) string {
+	for _, m := range models {
+		m = strings.ToLower(m)
+		if strings.HasPrefix(m, "arn:aws:bedrock:") {
+			return "bedrock"
+		}
+		if i := strings.IndexByte(m, '/'); i > 0 {
+			if p, ok := providers[m[:i]]; ok {
+				return p
+			}
+		}
+		for _, v := range [...]string{"anthropic.", "amazon.", "meta.", "cohere.", "mistral.", "ai21."} {
+			if i := strings.Index(m, v); i == 0 || i > 0 && m[i-1] == '.' {
+				return "bedrock"
+			}
+		}
+	}
+	return ""
+}
+
+// modelHost is the provider behind a host name, "" for every other host.
+func modelHost(host string) string {
+	switch host {
+	case "api.openai.com":
+		return "openai"
+	case "api.anthropic.com":
+		return "anthropic"
+	case "generativelanguage.googleapis.com", "aiplatform.googleapis.com":
+		return "google"
+	case "api.mistral.ai":
+		return "mistral"
+	case "api.deepseek.com":
+		return "deepseek"
+	case "api.groq.com":
+		return "groq"
+	case "api.x.ai":
+		return "xai"
+	case "openrouter.ai":
+		return "openrouter"
+	case "api.cohere.com", "api.cohere.ai":
+		return "cohere"
+	case "api.perplexity.ai":
+		return "perplexity"
+	case "api.together.xyz", "api.together.ai":
+		return "together"
+	case "api.fireworks.ai":
+		return "fireworks"
+	case "api.moonshot.cn", "api.moonshot.ai":
+		return "moonshot"
+	case "api.cerebras.ai":
+		return "cerebras"
+	case "api.voyageai.com":
+		return "voyageai"
+	}
+	switch {
+	case strings.HasSuffix(host, ".openai.azure.com"), strings.HasSuffix(host, ".services.ai.azure.com"), strings.HasSuffix(host, ".cognitiveservices.azure.com"):
+		return "azure"
+	case strings.HasPrefix(host, "bedrock-runtime.") && strings.HasSuffix(host, ".amazonaws.com"):
+		return "bedrock"
+	case strings.HasSuffix(host, "-aiplatform.googleapis.com"):
+		return "google"
+	}
+	return ""
+}

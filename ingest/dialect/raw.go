@@ -1,0 +1,448 @@
+package dialect
+
+import (
+	"strings"
+
+	"github.com/tidwall/gjson"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/flyball/flyball/schema"
+)
+
+// raw looks for a provider's own usage payload inside an attribute: the best
+// evidence there is, with cache lifetimes and fees that no convention carries.
+func (rec *record) raw(c *schema.Call) (usage, bool) {
+	blob := func(k key) gjson.Result {
+		if !rec.has(k) || rec.val[k].Type() != pcommon.ValueTypeStr {
+			return gjson.Result{}
+		}
+		return parseBlob(rec.val[k].Str())
+	}
+	if rec.rawUsage != "" {
+		if u, ok := payload(parseBlob(rec.rawUsage)); ok {
+			return u, true
+		}
+	}
+	if u, ok := payload(blob(kUsageRaw)); ok {
+		return u, true
+	}
+	if b := blob(kAIProviderMetadata); b.Exists() {
+		if u, ok := rec.aiMetadata(b); ok {
+			return u, true
+		}
+	}
+	if b := blob(kADKResponse); b.Exists() {
+		if u, ok := payload(b.Get("usage_metadata")); ok {
+			return u, true
+		}
+	}
+	if b := blob(kLangfuseUsage); b.Exists() {
+		if u, ok := langfuseUsage(b); ok {
+			return u, true
+		}
+	}
+	if b := blob(kLangsmithUsage); b.Exists() {
+		if u, ok := langchainUsage(b); ok {
+			return u, true
+		}
+	}
+	if in, out := blob(kInputDetails), blob(kOutputDetails); in.Exists() {
+		u := rec.genAIUsage()
+		langchainDetails(&u, in, out)
+		u.basis, u.why = inclusive, "langchain_inclusive"
+		if u.present() {
+			return u, true
+		}
+	}
+	if c.Kind.ModelLike() && c.Role&schema.RoleAggregate == 0 && rec.has(kOIOutputValue) {
+		if u, ok := rec.oiOutput(c, blob(kOIOutputValue)); ok {
+			return u, true
+		}
+	}
+	if u, ok := payload(blob(kResponseData).Get("usage")); ok {
+		return u, true
+	}
+	if b := blob(kMastraBody); b.Exists() && c.Kind.ModelLike() {
+		if u, ok := payload(b.Get("usage")); ok {
+			return u, true
+		}
+	}
+	return usage{}, false
+}
+
+// parseBlob reads JSON, or the repr of a Python dict, which some emitters write.
+func parseBlob(s string) gjson.Result {
+	s = strings.TrimSpace(s)
+	if s == "" || s[0] != '{' && s[0] != '[' {
+		return gjson.Result{}
+	}
+	if gjson.Valid(s) {
+		return gjson.Parse(s)
+	}
+	if j := pythonToJSON(s); gjson.Valid(j) {
+		return gjson.Parse(j)
+	}
+	return gjson.Result{}
+}
+
+// pythonToJSON rewrites a Python literal of dicts, lists, strings, numbers, True,
+// False and None as JSON.
+func pythonToJSON(s string) string {
+	var b strings.Builder
+	b.Grow(len(s))
+	for i := 0; i < len(s); i++ {
+		switch ch := s[i]; {
+		case ch == '\'' || ch == '"':
+			b.WriteByte('"')
+			for i++; i < len(s) && s[i] != ch; i++ {
+				switch {
+				case s[i] == '\\' && i+1 < len(s):
+					if i++; s[i] == '\'' {
+						b.WriteByte('\'')
+					} else {
+						b.WriteByte('\\')
+						b.WriteByte(s[i])
+					}
+				case s[i] == '"':
+					b.WriteString(`\"`)
+				default:
+					b.WriteByte(s[i])
+				}
+			}
+			b.WriteByte('"')
+		case strings.HasPrefix(s[i:], "None"):
+			b.WriteString("null")
+			i += 3
+		case strings.HasPrefix(s[i:], "True"):
+			b.WriteString("true")
+			i += 3
+		case strings.HasPrefix(s[i:], "False"):
+			b.WriteString("false")
+			i += 4
+		default:
+			b.WriteByte(ch)
+		}
+	}
+	return b.String()
+}
+
+func num(r gjson.Result) counter {
+	if !r.Exists() || r.Type == gjson.Null {
+		return counter{}
+	}
+	if r.Type != gjson.Number && r.Type != gjson.String {
+		return counter{st: countInvalid}
+	}
+	if r.Type == gjson.Number {
+		n, st := countFloat(r.Num)
+		return counter{n, st}
+	}
+	n, st := countText(r.Str)
+	return counter{n, st}
+}
+
+func firstNum(u gjson.Result, paths ...string) counter {
+	for _, p := range paths {
+		if c := num(u.Get(p)); c.st != countMissing {
+			return c
+		}
+	}
+	return counter{}
+}
+
+// payload recognises the providers' usage objects by their shape.
+func payload(b gjson.Result) (usage, bool) {
+	if !b.IsObject() {
+		return usage{}, false
+	}
+	u := usage{fam: famRaw, why: "raw"}
+	switch {
+	case b.Get("promptTokenCount").Exists() || b.Get("prompt_token_count").Exists() || b.Get("candidatesTokenCount").Exists():
+		// Gemini: cached is inside the prompt, thoughts outside the candidates, tool-use prompt outside both.
+		u.in = firstNum(b, "promptTokenCount", "prompt_token_count")
+		u.out = firstNum(b, "candidatesTokenCount", "candidates_token_count")
+		if u.out.st == countMissing && u.in.st == countOK {
+			u.out = counter{0, countOK}
+		}
+		u.read = firstNum(b, "cachedContentTokenCount", "cached_content_token_count")
+		u.reason = firstNum(b, "thoughtsTokenCount", "thoughts_token_count")
+		if t := firstNum(b, "toolUsePromptTokenCount", "tool_use_prompt_token_count"); t.st == countOK {
+			u.toolPrompt = t.n
+		}
+		u.basis, u.outExcludes = inclusive, true
+	case b.Get("inputTokens").Exists() && (b.Get("cacheReadInputTokens").Exists() || b.Get("cacheWriteInputTokens").Exists() || b.Get("outputTokens").Exists() && !b.Get("inputTokens").IsObject()):
+		// Bedrock Converse: the input is the uncached part.
+		u.in, u.out = num(b.Get("inputTokens")), num(b.Get("outputTokens"))
+		u.read, u.write = firstNum(b, "cacheReadInputTokens"), firstNum(b, "cacheWriteInputTokens")
+		u.basis = exclusive
+		for _, d := range b.Get("cacheDetails").Array() {
+			n := num(d.Get("inputTokens"))
+			if d.Get("ttl").String() == "1h" {
+				u.w1 = counter{u.w1.n + n.n, countOK}
+			} else {
+				u.w5 = counter{u.w5.n + n.n, countOK}
+			}
+		}
+	case b.Get("prompt_tokens").Exists():
+		u.in, u.out = num(b.Get("prompt_tokens")), num(b.Get("completion_tokens"))
+		if u.out.st == countMissing {
+			u.out = counter{0, countOK}
+		}
+		u.read = firstNum(b, "prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens")
+		u.write = firstNum(b, "prompt_tokens_details.cache_write_tokens", "cache_write_tokens", "prompt_tokens_details.cache_creation_input_tokens")
+		u.reason = firstNum(b, "completion_tokens_details.reasoning_tokens")
+		u.total = num(b.Get("total_tokens"))
+		u.inAudio, u.outAudio = firstNum(b, "prompt_tokens_details.audio_tokens"), firstNum(b, "completion_tokens_details.audio_tokens")
+		u.basis = inclusive
+		if u.reason.n > 0 && u.total.st == countOK && u.total.n == u.in.n+u.out.n+u.reason.n {
+			u.outExcludes = true // xAI's chat API
+		}
+		if u.read.n > u.in.n {
+			u.basis = exclusive
+		}
+		u.searches = num(b.Get("num_search_queries")).n
+	case b.Get("input_tokens").Exists() && (b.Get("input_tokens_details").IsObject() || b.Get("output_tokens_details.reasoning_tokens").Exists()):
+		u.in, u.out = num(b.Get("input_tokens")), num(b.Get("output_tokens"))
+		u.read = firstNum(b, "input_tokens_details.cached_tokens")
+		u.write = firstNum(b, "input_tokens_details.cache_write_tokens")
+		u.reason = firstNum(b, "output_tokens_details.reasoning_tokens")
+		u.inImage, u.outImg = firstNum(b, "input_tokens_details.image_tokens"), firstNum(b, "output_tokens_details.image_tokens")
+		u.basis = inclusive
+	case b.Get("input_tokens").Exists() && (b.Get("cache_read_input_tokens").Exists() || b.Get("cache_creation_input_tokens").Exists() || b.Get("cache_creation").Exists() || b.Get("server_tool_use").Exists() || b.Get("iterations").IsArray() || b.Get("service_tier").Exists()):
+		anthropicUsage(&u, b)
+		u.basis = exclusive
+		iterations(&u, b)
+	default:
+		return usage{}, false
+	}
+	u.tier = b.Get("service_tier").String()
+	if b.Get("speed").String() == "fast" {
+		u.tier = "fast"
+	}
+	return u, true
+}
+
+func anthropicUsage(u *usage, b gjson.Result) {
+	u.in, u.out = num(b.Get("input_tokens")), num(b.Get("output_tokens"))
+	u.read, u.write = num(b.Get("cache_read_input_tokens")), num(b.Get("cache_creation_input_tokens"))
+	u.w5, u.w1 = num(b.Get("cache_creation.ephemeral_5m_input_tokens")), num(b.Get("cache_creation.ephemeral_1h_input_tokens"))
+	u.reason = num(b.Get("output_tokens_details.thinking_tokens"))
+	u.searches = num(b.Get("server_tool_use.web_search_requests")).n
+}
+
+// iterations splits an answer that billed several inferences. Compaction and
+// advisor runs are not in the top level; a fallback's attempts bill their own
+// models; one refused before any output bills nothing.
+func iterations(u *usage, b gjson.Result) {
+	list := b.Get("iterations").Array()
+	if len(list) == 0 {
+		return
+	}
+	last := ""
+	for _, it := range list {
+		if t := it.Get("type").String(); t == "" || strings.Contains(t, "message") {
+			last = it.Get("model").String()
+		}
+	}
+	var main usage
+	seen := false
+	for _, it := range list {
+		var p usage
+		anthropicUsage(&p, it)
+		t, model := it.Get("type").String(), it.Get("model").String()
+		if p.out.n == 0 && it.Get("stop").String()+it.Get("stop_reason").String() == "refusal" {
+			continue
+		}
+		if (t == "" || strings.Contains(t, "message")) && model == last {
+			if !seen {
+				main, seen = p, true
+			} else {
+				for _, pair := range [...][2]*counter{{&main.in, &p.in}, {&main.out, &p.out}, {&main.read, &p.read}, {&main.write, &p.write}, {&main.w5, &p.w5}, {&main.w1, &p.w1}} {
+					pair[0].n += pair[1].n
+				}
+			}
+			continue
+		}
+		u.parts = append(u.parts, part{model, disjoint(&p)})
+	}
+	// The top level is the answering message; a list of plain messages repeats it.
+	if seen && (u.in.n+u.out.n+u.read.n+u.write.n == 0 || last != "") {
+		u.in, u.out, u.read, u.write, u.w5, u.w1 = main.in, main.out, main.read, main.write, main.w5, main.w1
+	}
+}
+
+func disjoint(u *usage) schema.Tokens {
+	t := schema.Tokens{Input: u.in.n, CacheRead: u.read.n, CacheWrite5m: u.w5.n, CacheWrite1h: u.w1.n, Output: u.out.n, Reasoning: min(u.reason.n, u.out.n)}
+	if rest := u.write.n - min(u.write.n, u.w5.n+u.w1.n); rest > 0 {
+		t.CacheWrite5m += rest
+	}
+	return t
+}
+
+// aiMetadata reads the AI SDK's provider metadata. Where it holds only details,
+// the counts of the span are completed with them.
+func (rec *record) aiMetadata(b gjson.Result) (usage, bool) {
+	if raw := b.Get("anthropic.usage"); raw.IsObject() {
+		if u, ok := payload(raw); ok {
+			return u, true
+		}
+	}
+	if raw := b.Get("google.usageMetadata"); raw.IsObject() {
+		if u, ok := payload(raw); ok {
+			return u, true
+		}
+	}
+	if raw := b.Get("vertex.usageMetadata"); raw.IsObject() {
+		if u, ok := payload(raw); ok {
+			return u, true
+		}
+	}
+	u := rec.aiUsage()
+	if !u.present() {
+		u = rec.genAIUsage()
+	}
+	if !u.present() || u.noCache.st == countOK {
+		return usage{}, false
+	}
+	u.why = "provider_metadata"
+	found := false
+	set := func(dst *counter, c counter) {
+		if c.st == countOK {
+			*dst, found = c, true
+		}
+	}
+	if a := b.Get("anthropic"); a.IsObject() {
+		set(&u.read, num(a.Get("cacheReadInputTokens")))
+		set(&u.write, num(a.Get("cacheCreationInputTokens")))
+		u.basis = exclusive
+		if rec.aiMajor() >= 6 {
+			u.basis = inclusive
+		}
+	}
+	if a := b.Get("bedrock.usage"); a.IsObject() {
+		set(&u.read, num(a.Get("cacheReadInputTokens")))
+		set(&u.write, num(a.Get("cacheWriteInputTokens")))
+		u.basis = exclusive
+		if rec.aiMajor() >= 6 {
+			u.basis = inclusive
+		}
+	}
+	for _, p := range [...]string{"openai", "azure"} {
+		if a := b.Get(p); a.IsObject() {
+			set(&u.read, num(a.Get("cachedPromptTokens")))
+			set(&u.reason, num(a.Get("reasoningTokens")))
+			set(&u.write, num(a.Get("usage.cacheWriteTokens")))
+			u.basis = inclusive
+			if t := a.Get("serviceTier").String(); t != "" {
+				u.tier = t
+			}
+		}
+	}
+	if !found {
+		if u.tier == "" {
+			return usage{}, false
+		}
+		u.basis = basisUnknown
+	}
+	return u, true
+}
+
+// langfuseUsage reads usage_details: disjoint buckets, except where a provider's
+// own object was passed through.
+func langfuseUsage(b gjson.Result) (usage, bool) {
+	if u, ok := payload(b); ok {
+		return u, true
+	}
+	u := usage{fam: famRaw, why: "disjoint", basis: exclusive}
+	found := false
+	for name, v := range b.Map() {
+		c := num(v)
+		if c.st == countMissing {
+			continue
+		}
+		var dst *counter
+		switch {
+		case name == "total":
+			u.total = c
+			continue
+		case name == "input", name == "input_tokens", name == "promptTokens":
+			dst = &u.in
+		case name == "output", name == "output_tokens", name == "completionTokens":
+			dst = &u.out
+		case strings.Contains(name, "creation_1h"), strings.Contains(name, "ephemeral_1h"):
+			dst = &u.w1
+		case strings.Contains(name, "creation_5m"), strings.Contains(name, "ephemeral_5m"):
+			dst = &u.w5
+		case strings.Contains(name, "cache_creation"), strings.Contains(name, "cache_write"):
+			dst = &u.write
+		case strings.Contains(name, "cache_read"), strings.Contains(name, "cached"):
+			dst = &u.read
+		case strings.Contains(name, "reasoning"), strings.Contains(name, "thought"):
+			u.outExcludes = true
+			dst = &u.reason
+		case name == "input_audio", name == "input_audio_tokens":
+			dst = &u.inAudio
+		case name == "output_audio", name == "output_audio_tokens":
+			dst = &u.outAudio
+		default:
+			continue // a tier's label, accepted and rejected predictions
+		}
+		found = true
+		if c.st == countInvalid {
+			*dst = c
+			continue
+		}
+		dst.n, dst.st = dst.n+c.n, countOK
+	}
+	// Buckets beside input are disjoint: make the modalities subsets again.
+	u.in.n += u.inAudio.n
+	u.out.n += u.outAudio.n
+	if found && u.out.st == countMissing && u.in.st == countOK {
+		u.out.st = countOK
+	}
+	return u, found
+}
+
+// langchainUsage reads LangChain's usage_metadata, which includes cache in input.
+func langchainUsage(b gjson.Result) (usage, bool) {
+	if !b.Get("input_tokens").Exists() {
+		return usage{}, false
+	}
+	u := usage{fam: famRaw, why: "langchain_inclusive", basis: inclusive, in: num(b.Get("input_tokens")), out: num(b.Get("output_tokens")), total: num(b.Get("total_tokens"))}
+	langchainDetails(&u, b.Get("input_token_details"), b.Get("output_token_details"))
+	return u, true
+}
+
+func langchainDetails(u *usage, in, out gjson.Result) {
+	u.read = firstNum(in, "cache_read")
+	u.write = firstNum(in, "cache_creation")
+	u.w5 = firstNum(in, "ephemeral_5m_input_tokens")
+	u.w1 = firstNum(in, "ephemeral_1h_input_tokens", "ephemeral_1hr_input_tokens")
+	u.reason = firstNum(out, "reasoning")
+	u.inAudio, u.outAudio = firstNum(in, "audio"), firstNum(out, "audio")
+}
+
+// oiOutput reads the whole provider answer that OpenInference keeps: usage, and
+// the response id that is nowhere else.
+func (rec *record) oiOutput(c *schema.Call, b gjson.Result) (usage, bool) {
+	if !b.Exists() {
+		return usage{}, false
+	}
+	if c.ResponseID == "" {
+		for _, p := range [...]string{"id", "response.id", "generations.0.0.message.kwargs.id", "generations.0.0.message.kwargs.additional_kwargs.id", "generations.0.0.message.id", "generations.0.0.message.kwargs.response_metadata.id"} {
+			if id := b.Get(p); id.Type == gjson.String && len(id.Str) > 5 && len(id.Str) < 128 && !strings.HasPrefix(id.Str, "run-") && !strings.HasPrefix(id.Str, "lc_run") {
+				c.ResponseID = id.Str
+				break
+			}
+		}
+	}
+	for _, p := range [...]string{"usage", "response.usage", "generations.0.0.message.kwargs.additional_kwargs.usage", "generations.0.0.message.kwargs.response_metadata.usage", "usage_metadata", "usageMetadata"} {
+		if u, ok := payload(b.Get(p)); ok {
+			return u, true
+		}
+	}
+	if m := b.Get("generations.0.0.message.kwargs.usage_metadata"); m.IsObject() {
+		return langchainUsage(m)
+	}
+	return usage{}, false
+}

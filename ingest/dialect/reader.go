@@ -1,0 +1,490 @@
+package dialect
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/flyball/flyball/schema"
+)
+
+// Options of a Reader.
+type Options struct {
+	// Attributes maps tenant and the identity dimensions ("tenant", "run",
+	// "user", "feature", …) to the operator's own attributes, which are tried
+	// before the dialects' own. The first present wins.
+	Attributes map[string][]string
+	Emitters   []Emitter
+	// Tools names the effect of tools: "read" or "write" by tool name.
+	Tools map[string]string
+	// HashKey keys the hash of tool arguments. It must stay the same for the
+	// life of the data, or repeated calls across a change are not recognised.
+	HashKey []byte
+}
+
+// Origin is what the credential says about the sender of a request.
+type Origin struct {
+	Tenant  string            // fixed by the key; "" means by attribute
+	Allowed func(string) bool // which tenants the key may carry; nil is any
+	Default string            // where no attribute names one; "" is "default"
+	Trusted bool              // a key trusted as a gateway
+}
+
+// Rejected counts records that were not taken, by reason.
+type Rejected map[string]int64
+
+// Reader reads records into Calls. It is safe for concurrent use.
+type Reader struct {
+	keys     map[string]key
+	dims     [schema.NumDims][]key
+	tenant   []key
+	emitters []Emitter
+	tools    map[string]schema.Effect
+	hashKey  []byte
+	scratch  sync.Pool
+}
+
+// MappedAttributes are the names that Options.Attributes accepts.
+var MappedAttributes = []string{"tenant", "run", "user", "feature", "workflow", "workflow_version", "agent", "session", "criticality", "mode", "environment"}
+
+// New makes a Reader. It refuses mappings of unknown names and malformed pins.
+func New(o Options) (*Reader, error) {
+	r := &Reader{keys: make(map[string]key, numKeys+16), hashKey: o.HashKey, tools: map[string]schema.Effect{}}
+	for k := kNone + 1; k < numKeys; k++ {
+		if keyNames[k] == "" {
+			panic(fmt.Sprintf("BUG: key %d has no name", k))
+		}
+		r.keys[keyNames[k]] = k
+	}
+	own := func(name string) key {
+		k, ok := r.keys[name]
+		if !ok {
+			k = key(len(r.keys) + 1)
+			r.keys[name] = k
+		}
+		return k
+	}
+	for what, names := range o.Attributes {
+		var list []key
+		for _, n := range names {
+			if strings.HasPrefix(n, "flyball.") {
+				return nil, fmt.Errorf("map attribute %s to %s: the flyball. namespace is reserved", n, what)
+			}
+			list = append(list, own(n))
+		}
+		if what == "tenant" {
+			r.tenant = list
+			continue
+		}
+		d := slices.Index(MappedAttributes, what) - 1
+		if d < 0 {
+			return nil, fmt.Errorf("map attributes to %q: want one of %s", what, strings.Join(MappedAttributes, ", "))
+		}
+		r.dims[d] = list
+	}
+	for name, effect := range o.Tools {
+		e := slices.Index(schema.EffectNames, effect)
+		if e < 0 {
+			return nil, fmt.Errorf("effect of tool %s: %q: want read, write or unknown", name, effect)
+		}
+		r.tools[name] = schema.Effect(e)
+	}
+	for _, e := range o.Emitters {
+		if err := e.compile(); err != nil {
+			return nil, err
+		}
+		r.emitters = append(r.emitters, e)
+	}
+	n := len(r.keys) + 1
+	r.scratch.New = func() any { return &record{fields: newFields(n), res: newFields(n)} }
+	return r, nil
+}
+
+// fields are the known attributes of a record, by key.
+type fields struct {
+	set []uint64
+	val []pcommon.Value
+}
+
+func newFields(n int) fields {
+	return fields{set: make([]uint64, (n+63)/64), val: make([]pcommon.Value, n)}
+}
+
+func (f *fields) reset() { clear(f.set) }
+
+func (f *fields) has(k key) bool { return f.set[k>>6]&(1<<(k&63)) != 0 }
+
+func (f *fields) put(k key, v pcommon.Value) {
+	f.set[k>>6] |= 1 << (k & 63)
+	f.val[k] = v
+}
+
+// str is the attribute as text, "" where it is absent or no scalar.
+func (f *fields) str(k key) string {
+	if !f.has(k) {
+		return ""
+	}
+	v := f.val[k]
+	switch v.Type() {
+	case pcommon.ValueTypeStr:
+		return v.Str()
+	case pcommon.ValueTypeInt, pcommon.ValueTypeBool, pcommon.ValueTypeDouble:
+		return v.AsString()
+	case pcommon.ValueTypeSlice:
+		if v.Slice().Len() > 0 && v.Slice().At(0).Type() == pcommon.ValueTypeStr {
+			return v.Slice().At(0).Str()
+		}
+	}
+	return ""
+}
+
+func (f *fields) first(keys []key) string {
+	for _, k := range keys {
+		if s := f.str(k); s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+func (f *fields) hasAny(keys ...key) bool {
+	for _, k := range keys {
+		if f.has(k) {
+			return true
+		}
+	}
+	return false
+}
+
+// record is one span or log event while it is read.
+type record struct {
+	fields          // the record's own attributes
+	res      fields // the resource's
+	reader   *Reader
+	scope    string
+	version  string
+	scopeID  string // name@version
+	name     string
+	kind     ptrace.SpanKind
+	status   ptrace.StatusCode
+	message  string
+	events   ptrace.SpanEventSlice
+	rawUsage string // llm.<provider>.usage of a raw child
+	isLog    bool
+}
+
+func (r *Reader) load(f *fields, m pcommon.Map, rec *record) {
+	f.reset()
+	for name, v := range m.All() {
+		if k, ok := r.keys[name]; ok {
+			f.put(k, v)
+		} else if rec != nil && strings.HasPrefix(name, "llm.") && strings.HasSuffix(name, ".usage") && v.Type() == pcommon.ValueTypeStr {
+			rec.rawUsage = v.Str()
+		}
+	}
+}
+
+// AppendSpans appends the Calls of every span in td to dst and says how many
+// records were not taken and why. received is unix nanoseconds. The Calls' strings
+// are td's own: td may be dropped, but not reused, while they live.
+func (r *Reader) AppendSpans(dst []schema.Call, td ptrace.Traces, from Origin, received int64) ([]schema.Call, Rejected) {
+	rec := r.scratch.Get().(*record)
+	defer r.scratch.Put(rec)
+	rec.reader, rec.isLog = r, false
+	var rejected Rejected
+	base := len(dst)
+	for i := range td.ResourceSpans().Len() {
+		rs := td.ResourceSpans().At(i)
+		r.load(&rec.res, rs.Resource().Attributes(), nil)
+		for j := range rs.ScopeSpans().Len() {
+			ss := rs.ScopeSpans().At(j)
+			rec.setScope(ss.Scope().Name(), ss.Scope().Version())
+			for k := range ss.Spans().Len() {
+				sp := ss.Spans().At(k)
+				rec.rawUsage = ""
+				r.load(&rec.fields, sp.Attributes(), rec)
+				tenant, ok := rec.tenant(from)
+				if !ok {
+					if rejected == nil {
+						rejected = Rejected{}
+					}
+					rejected["tenant not allowed by the key"]++
+					continue
+				}
+				dst = append(dst, schema.Call{})
+				c := &dst[len(dst)-1]
+				c.Tenant, c.Trace, c.Span, c.Parent = tenant, schema.TraceID(sp.TraceID()), schema.SpanID(sp.SpanID()), schema.SpanID(sp.ParentSpanID())
+				if from.Trusted {
+					c.Role |= schema.RoleTrustedGateway
+				}
+				rec.name, rec.kind, rec.status, rec.message, rec.events = sp.Name(), sp.Kind(), sp.Status().Code(), sp.Status().Message(), sp.Events()
+				c.Start, c.Duration, c.Flags = times(int64(sp.StartTimestamp()), int64(sp.EndTimestamp()), received)
+				if c.Parent == (schema.SpanID{}) {
+					c.Role |= schema.RoleRoot
+					c.Link = oneLink(sp.Links(), c.Trace)
+				}
+				dst = rec.read(dst)
+			}
+		}
+	}
+	r.refinements(dst[base:], from)
+	return dst, rejected
+}
+
+// refinements gives a raw provider answer the tenant of the call it belongs to,
+// if that is in the same request: it is evidence for that call and no call of
+// its own, and emitters put the tenant on the call only.
+func (r *Reader) refinements(calls []schema.Call, from Origin) {
+	if from.Tenant != "" {
+		return
+	}
+	for i := range calls {
+		if calls[i].Role&schema.RoleRefinesParent == 0 {
+			continue
+		}
+		for j := range calls {
+			if calls[j].Span == calls[i].Parent && calls[j].Trace == calls[i].Trace {
+				calls[i].Tenant = calls[j].Tenant
+				break
+			}
+		}
+	}
+}
+
+func (rec *record) setScope(name, version string) {
+	if rec.scope == name && rec.version == version && rec.scopeID != "" {
+		return
+	}
+	rec.scope, rec.version = strings.Clone(name), strings.Clone(version)
+	rec.scopeID = rec.scope
+	if version != "" {
+		rec.scopeID += "@" + version
+	}
+}
+
+// times applies the one clock: a start that cannot be is replaced by the time of
+// receipt, an old one stands.
+func times(start, end, received int64) (int64, int64, schema.Flags) {
+	var flags schema.Flags
+	dur := end - start
+	if dur < 0 {
+		dur = 0
+		if end != 0 {
+			flags |= schema.FlagEndBeforeStart
+		}
+	}
+	if start < earliest || start > received+int64(10*time.Minute) {
+		if start <= 0 {
+			dur = 0
+		}
+		start = received
+		flags |= schema.FlagClockSkew
+	}
+	return start, dur, flags
+}
+
+var earliest = time.Date(2015, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+
+// oneLink is the trace that all links point to, zero where they differ (a
+// fan-in) or there are none.
+func oneLink(links ptrace.SpanLinkSlice, self schema.TraceID) schema.TraceID {
+	var to schema.TraceID
+	for i := range links.Len() {
+		t := schema.TraceID(links.At(i).TraceID())
+		if i > 0 && t != to {
+			return schema.TraceID{}
+		}
+		to = t
+	}
+	if to == self {
+		return schema.TraceID{}
+	}
+	return to
+}
+
+func (rec *record) tenant(from Origin) (string, bool) {
+	if from.Tenant != "" {
+		return from.Tenant, true
+	}
+	for _, keys := range [...][]key{rec.reader.tenant, tenantKeys} {
+		for _, f := range [...]*fields{&rec.fields, &rec.res} {
+			if t := strings.TrimSpace(f.first(keys)); t != "" {
+				t = cut(t, 256)
+				return t, from.Allowed == nil || from.Allowed(t)
+			}
+		}
+	}
+	if from.Default != "" {
+		return from.Default, from.Allowed == nil || from.Allowed(from.Default)
+	}
+	return "default", from.Allowed == nil || from.Allowed("default")
+}
+
+// read fills the last Call of dst and appends further parts.
+func (rec *record) read(dst []schema.Call) []schema.Call {
+	c := &dst[len(dst)-1]
+	c.Name = cut(rec.name, 128)
+	c.Scope = rec.scopeID
+	rec.classify(c)
+	if c.Role&schema.RoleAggregate != 0 && rec.coversSubtree() {
+		c.Role |= schema.RoleCoversSubtree
+	}
+	rec.identity(c)
+	rec.failure(c)
+	rec.attempts(c)
+	if f, err := rec.sampled(); err == nil && f {
+		c.Flags |= schema.FlagSampled
+	}
+	if c.Kind.ModelLike() || c.Role&(schema.RoleAggregate|schema.RoleRefinesParent) != 0 {
+		rec.model(c)
+		dst = rec.usage(dst)
+	} else if c.Kind == schema.KindTool || c.Role&schema.RoleClient != 0 {
+		rec.tool(c)
+	}
+	return dst
+}
+
+func (rec *record) sampled() (bool, error) {
+	if !rec.has(kSampledProbability) && !rec.res.has(kSampledProbability) {
+		return false, nil
+	}
+	f := &rec.fields
+	if !f.has(kSampledProbability) {
+		f = &rec.res
+	}
+	m, ok := decimalOf(f.val[kSampledProbability])
+	return ok && m > 0 && m < schema.PicoPerUSD, nil
+}
+
+func (rec *record) identity(c *schema.Call) {
+	for d := range schema.NumDims {
+		v := ""
+		for _, f := range [...]*fields{&rec.fields, &rec.res} {
+			if v = f.first(rec.reader.dims[d]); v != "" {
+				if d == schema.Run {
+					c.Role |= schema.RoleRunFromOperator
+				}
+				break
+			}
+		}
+		if v == "" && d == schema.Run {
+			v = rec.first(runKeys)
+		}
+		if v == "" && dimKeys[d] != nil {
+			if v = rec.first(dimKeys[d]); v == "" && d != schema.Agent {
+				v = rec.res.first(dimKeys[d])
+			}
+			if v == "" && d == schema.WorkflowVersion {
+				if v = rec.res.str(kServiceVersion); v != "" {
+					c.Role |= schema.RoleWeakVersion
+				}
+			}
+		}
+		if v == "" {
+			continue
+		}
+		if v = cut(strings.TrimSpace(v), 256); d == schema.Criticality || d == schema.Mode {
+			v = vocabulary(v)
+		}
+		if v == "critical" && c.Role&schema.RoleTrustedGateway == 0 {
+			v = "standard" // a claim may lower, never raise
+			c.Flags |= schema.FlagClaim
+		}
+		c.Identity[d] = v
+	}
+}
+
+// vocabulary maps the words in use to ours; others are dropped, since a word
+// nobody knows must not become a class of its own.
+func vocabulary(v string) string {
+	switch strings.ToLower(v) {
+	case "critical", "critical_plus":
+		return "critical"
+	case "standard", "default", "":
+		return "standard"
+	case "background", "sheddable", "sheddable_plus":
+		return "background"
+	case "interactive":
+		return "interactive"
+	case "batch":
+		return "batch"
+	}
+	return ""
+}
+
+// tool reads name, effect, argument hash and payload of a tool call.
+func (rec *record) tool(c *schema.Call) {
+	if c.Tool == "" {
+		c.Tool = cut(rec.first(toolKeys), 128)
+	}
+	if c.Tool == "" && c.Kind == schema.KindTool {
+		c.Tool = c.Name
+	}
+	c.ToolCallID = cut(rec.first(toolCallKeys), 128)
+	if e, ok := rec.reader.tools[c.Tool]; ok {
+		c.Effect = e
+	}
+	for _, k := range argKeys {
+		if !rec.has(k) {
+			continue
+		}
+		if v := rec.val[k]; v.Type() == pcommon.ValueTypeStr {
+			if s := strings.TrimSpace(v.Str()); s != "" {
+				c.ArgsHash = rec.reader.hash(s)
+			}
+		} else {
+			c.ArgsHash = rec.reader.hash(v.AsString())
+		}
+		break
+	}
+	for _, k := range resultKeys {
+		if rec.has(k) && rec.val[k].Type() == pcommon.ValueTypeStr {
+			s := rec.val[k].Str()
+			c.PayloadBytes, c.PayloadType = uint64(len(s)), payloadType(s)
+			break
+		}
+	}
+}
+
+// hash is a keyed hash that is never 0.
+func (r *Reader) hash(s string) uint64 {
+	h := sha256.New()
+	h.Write(r.hashKey)
+	h.Write([]byte(s))
+	var sum [sha256.Size]byte
+	return max(1, binary.LittleEndian.Uint64(h.Sum(sum[:0])))
+}
+
+func payloadType(s string) string {
+	s = strings.TrimSpace(s[:min(len(s), 256)])
+	switch {
+	case s == "":
+		return "empty"
+	case s[0] == '{' || s[0] == '[':
+		return "json"
+	case s[0] == '<':
+		return "html"
+	case strings.HasPrefix(s, "# ") || strings.Contains(s, "\n## ") || strings.Contains(s, "\n- ") || strings.Contains(s, "]("):
+		return "markdown"
+	}
+	return "text"
+}
+
+// cut shortens s to at most n bytes without splitting a rune.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

@@ -1,0 +1,518 @@
+package dialect
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/flyball/flyball/schema"
+)
+
+// counter is one reported token count.
+type counter struct {
+	n  uint64
+	st countState
+}
+
+type countState uint8
+
+const (
+	countMissing countState = iota
+	countOK
+	countInvalid
+)
+
+// maxCount is beyond any single call; larger numbers are not counts.
+const maxCount = 1_000_000_000
+
+// count coerces every form in which emitters write a count: integers, integral
+// doubles, numeric strings, {"intValue":N} in a string, an array of one. Empty
+// strings are missing; booleans, NaN, negatives, fractions and absurd numbers
+// are invalid.
+func count(v pcommon.Value) (uint64, countState) {
+	switch v.Type() {
+	case pcommon.ValueTypeInt:
+		if n := v.Int(); n >= 0 && n <= maxCount {
+			return uint64(n), countOK
+		}
+		return 0, countInvalid
+	case pcommon.ValueTypeDouble:
+		return countFloat(v.Double())
+	case pcommon.ValueTypeStr:
+		return countText(v.Str())
+	case pcommon.ValueTypeSlice:
+		if v.Slice().Len() == 1 {
+			if e := v.Slice().At(0); e.Type() != pcommon.ValueTypeSlice {
+				return count(e)
+			}
+		}
+		return 0, countInvalid
+	case pcommon.ValueTypeEmpty:
+		return 0, countMissing
+	}
+	return 0, countInvalid
+}
+
+func countFloat(f float64) (uint64, countState) {
+	if math.IsNaN(f) { // how one exporter writes "not known"
+		return 0, countInvalid
+	}
+	if f < 0 || f > maxCount || f != math.Trunc(f) {
+		return 0, countInvalid
+	}
+	return uint64(f), countOK
+}
+
+func countText(s string) (uint64, countState) {
+	s = strings.TrimSpace(s)
+	switch s {
+	case "", "null", "None", "undefined":
+		return 0, countMissing
+	}
+	if s[0] == '{' {
+		r := gjson.Get(s, "intValue")
+		if !r.Exists() {
+			return 0, countInvalid
+		}
+		return countText(r.String())
+	}
+	if n, err := strconv.ParseUint(s, 10, 64); err == nil {
+		if n > maxCount {
+			return 0, countInvalid
+		}
+		return n, countOK
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || strings.ContainsAny(s, "xXpP_iI") {
+		return 0, countInvalid
+	}
+	return countFloat(f)
+}
+
+func countOf(rec *record, k key) (uint64, countState) {
+	if !rec.has(k) {
+		return 0, countMissing
+	}
+	return count(rec.val[k])
+}
+
+// get is the first alias that is not missing.
+func (rec *record) get(keys ...key) counter {
+	for _, k := range keys {
+		if rec.has(k) {
+			if n, st := count(rec.val[k]); st != countMissing {
+				return counter{n, st}
+			}
+		}
+	}
+	return counter{}
+}
+
+// family is a set of attribute names that share one meaning. Families on one
+// span are never mixed.
+type family uint8
+
+const (
+	famNone family = iota
+	famGenAI
+	famOI
+	famAI
+	famBare
+	famCodex
+	famRaw // a provider's own payload
+)
+
+// usage is what one family says.
+type usage struct {
+	fam                                family
+	in, out, read, write, w5, w1       counter
+	reason, total, noCache             counter
+	inAudio, inImage, outAudio, outImg counter
+	basis                              basis // a payload knows its own
+	outExcludes                        bool  // a payload whose output leaves reasoning out
+	why                                string
+	searches                           uint64
+	tier                               string
+	toolPrompt                         uint64
+	parts                              []part
+}
+
+// part is a further model inference that the same answer billed.
+type part struct {
+	model  string
+	tokens schema.Tokens
+}
+
+func (u *usage) present() bool {
+	return u.in.st != countMissing || u.out.st != countMissing || u.noCache.st != countMissing
+}
+
+func (u *usage) invalid() bool {
+	for _, c := range [...]counter{u.in, u.out, u.read, u.write, u.w5, u.w1, u.reason, u.inAudio, u.inImage, u.outAudio, u.outImg, u.noCache} {
+		if c.st == countInvalid {
+			return true
+		}
+	}
+	return false
+}
+
+func (u *usage) hasCache() bool {
+	return u.read.st == countOK || u.write.st == countOK || u.w5.st == countOK || u.w1.st == countOK
+}
+
+func (rec *record) genAIUsage() usage {
+	return usage{fam: famGenAI,
+		in: rec.get(kInput, kPrompt), out: rec.get(kOutput, kCompletion),
+		read:  rec.get(kRead, kReadUnderscore, kReadTokens, kReadSentry, kReadRig, kReadLiveKit, kReadBifrost, kReadOpenLIT, kReadDetails),
+		write: rec.get(kWrite, kWriteCreation, kWriteCreationUnderscore, kWriteStrands, kWriteSentry, kWriteBifrost, kWriteOpenLIT, kWriteDetails),
+		w5:    rec.get(kWrite5mAnthropic), w1: rec.get(kWrite1hAnthropic),
+		reason:  rec.get(kReasoning, kReasoningTokens, kReasoningSentry, kReasoningBifrost, kReasoningOpenLIT, kReasoningLLM),
+		total:   rec.get(kTotal, kTotalLLM, kTotalOpenLIT),
+		inAudio: rec.get(kInputAudio, kInputAudioMEAI), inImage: rec.get(kInputImage),
+		outAudio: rec.get(kOutputAudio, kOutputAudioMEAI), outImg: rec.get(kOutputImage),
+	}
+}
+
+func (rec *record) oiUsage() usage {
+	return usage{fam: famOI, in: rec.get(kOIInput), out: rec.get(kOIOutput), read: rec.get(kOIRead), write: rec.get(kOIWrite),
+		reason: rec.get(kOIReasoning), total: rec.get(kOITotal), inAudio: rec.get(kOIInputAudio), outAudio: rec.get(kOIOutputAudio)}
+}
+
+func (rec *record) aiUsage() usage {
+	return usage{fam: famAI, in: rec.get(kAIInput, kAIPrompt, kAITokens), out: rec.get(kAIOutput, kAICompletion),
+		read: rec.get(kAIReadDetail, kAIRead), write: rec.get(kAIWriteDetail), noCache: rec.get(kAINoCache),
+		reason: rec.get(kAIReasoningDetail, kAIReasoning), total: rec.get(kAITotal)}
+}
+
+func (rec *record) bareUsage() usage {
+	return usage{fam: famBare, in: rec.get(kBareInput), out: rec.get(kBareOutput), read: rec.get(kBareRead), write: rec.get(kBareCreation)}
+}
+
+func (rec *record) codexUsage() usage {
+	u := usage{fam: famCodex, in: rec.get(kCodexInput), out: rec.get(kCodexOutput), read: rec.get(kCodexCached, kGeminiCached),
+		reason: rec.get(kCodexReasoning, kGeminiThoughts), total: rec.get(kGeminiTotal), basis: inclusive, why: "declared_inclusive"}
+	return u
+}
+
+// usage reads the counts of the last Call of dst and appends further parts.
+func (rec *record) usage(dst []schema.Call) []schema.Call {
+	c := &dst[len(dst)-1]
+	u, found := rec.pick(c)
+	rec.cost(c)
+	if n := rec.get(kWebSearches, kWebSearchesOI); n.st == countOK {
+		c.Units.WebSearches = n.n
+	}
+	if n := rec.get(kImages); n.st == countOK {
+		c.Units.Images = n.n
+	}
+	if u.searches > 0 {
+		c.Units.WebSearches = u.searches
+	}
+	if u.tier != "" && c.ServiceTier == "" {
+		c.ServiceTier = cut(strings.ToLower(u.tier), 32)
+		if c.ServiceTier == "batch" && c.Identity[schema.Mode] == "" {
+			c.Identity[schema.Mode] = "batch"
+		}
+	}
+	if u.invalid() {
+		c.Flags |= schema.FlagUsageInvalid
+		c.Usage = schema.UsageUnknown
+		return dst
+	}
+	if !found {
+		c.Usage = rec.absent(c)
+		return dst
+	}
+	rec.resolve(c, &u)
+	if rec.estimates(c, &u) {
+		c.Flags |= schema.FlagEstimated
+		c.Tokens = schema.Tokens{}
+		c.Usage = rec.absent(c)
+		return dst
+	}
+	zero := c.Tokens.TotalInput()+c.Tokens.TotalOutput() == 0
+	switch {
+	case zero && c.Units == (schema.Units{}):
+		c.Tokens = schema.Tokens{}
+		c.Usage = rec.absent(c)
+		if c.Failure == schema.Cancelled && u.in.st == countOK && u.out.st == countOK {
+			c.Usage = schema.UsageNone // the provider said so itself
+		}
+		if c.Failure == schema.NoFailure && c.Kind != schema.KindRerank {
+			c.Usage = schema.UsageUnknown // a stream that never got its counts
+		}
+		return dst
+	default:
+		c.Usage = schema.UsageKnown
+	}
+	switch c.Kind {
+	case schema.KindEmbedding, schema.KindRerank, schema.KindTranscription, schema.KindImage, schema.KindSpeech:
+	default:
+		if u.noCache.st != countOK && u.in.st != countOK || u.out.st != countOK {
+			c.Flags |= schema.FlagPartialUsage
+		}
+		// An aborted answer's output is what the opening event said, a stub.
+		if c.Failure == schema.Cancelled && u.out.n <= 2 {
+			c.Flags |= schema.FlagPartialUsage
+		}
+	}
+	for _, p := range u.parts {
+		dst = append(dst, dst[len(dst)-1])
+		d := &dst[len(dst)-1]
+		d.Part++
+		d.Tokens, d.Units, d.HasReported, d.ReportedCost, d.Hidden, d.Turns = p.tokens, schema.Units{}, false, 0, 0, 0
+		if p.model != "" {
+			d.Model, d.RequestedModel = cut(p.model, 128), cut(p.model, 128)
+		}
+	}
+	return dst
+}
+
+// absent says what missing counts mean: nothing due, or due and unknown.
+func (rec *record) absent(c *schema.Call) schema.Usage {
+	if c.Role&schema.RoleAggregate != 0 || c.Role&schema.RoleRefinesParent != 0 || !c.Kind.ModelLike() {
+		return schema.UsageNone
+	}
+	switch c.Failure {
+	case schema.RateLimited, schema.Overloaded, schema.ServerError, schema.ClientError, schema.Budget:
+		return schema.UsageNone // providers bill no refused or failed request
+	}
+	if c.Kind == schema.KindRerank || c.Units != (schema.Units{}) {
+		return schema.UsageKnown // billed by the piece
+	}
+	return schema.UsageUnknown
+}
+
+// pick chooses the most complete family: a provider's own payload, then one with
+// an explicit uncached count, then one with cache figures, then any.
+func (rec *record) pick(c *schema.Call) (usage, bool) {
+	if u, ok := rec.raw(c); ok {
+		return u, true
+	}
+	fams := [...]usage{rec.genAIUsage(), rec.oiUsage(), rec.aiUsage(), rec.codexUsage(), rec.bareUsage()}
+	best, rank := -1, 0
+	for i := range fams {
+		u := &fams[i]
+		if !u.present() {
+			continue
+		}
+		r := 1
+		switch {
+		case u.noCache.st == countOK:
+			r = 4
+		case u.hasCache() && (u.read.n+u.write.n+u.w5.n+u.w1.n > 0):
+			r = 3
+		case u.hasCache():
+			r = 2
+		}
+		if u.in.n+u.out.n+u.noCache.n > 0 {
+			r += 4 // zeros of one family do not hide another's counts
+		}
+		if r > rank {
+			best, rank = i, r
+		}
+	}
+	if best < 0 {
+		return usage{}, false
+	}
+	u := fams[best]
+	if u.reason.st == countMissing { // a detail is the same in every family
+		for i := range fams {
+			if fams[i].reason.st == countOK && fams[i].out == u.out {
+				u.reason = fams[i].reason
+				break
+			}
+		}
+	}
+	return u, true
+}
+
+// resolve turns one family's counts into disjoint tokens, by the first evidence
+// that decides, and notes which one did.
+func (rec *record) resolve(c *schema.Call, u *usage) {
+	t := &c.Tokens
+	if u.w5.st == countOK || u.w1.st == countOK {
+		t.CacheWrite5m, t.CacheWrite1h = u.w5.n, u.w1.n
+		if u.write.n > u.w5.n+u.w1.n {
+			t.CacheWrite5m += u.write.n - u.w5.n - u.w1.n
+			c.Flags |= schema.FlagTTLAssumed
+		}
+	} else if u.write.n > 0 {
+		c.Flags |= schema.FlagTTLAssumed
+		if rec.scope == "com.anthropic.claude_code.tracing" { // writes for an hour unless told otherwise
+			t.CacheWrite1h = u.write.n
+		} else {
+			t.CacheWrite5m = u.write.n
+		}
+	}
+	t.CacheRead = u.read.n
+	write := t.CacheWrite5m + t.CacheWrite1h
+	cached := t.CacheRead + write
+	modal := u.inAudio.n + u.inImage.n
+	in := u.in.n + u.toolPrompt
+
+	// Google's totals hold what the counts leave out.
+	if c.Provider == "google" && u.fam != famRaw && u.total.st == countOK && u.total.n > in+u.out.n {
+		rest := u.total.n - in - u.out.n
+		switch {
+		case u.reason.n > 0 && rest >= u.reason.n:
+			u.outExcludes = true
+			in += rest - u.reason.n // tool-use prompt tokens
+		case u.reason.st == countOK && u.reason.n > 0:
+			in += rest
+		case u.reason.st != countOK && !u.hasCache() || u.reason.st != countOK && rest != cached:
+			u.out.n += rest // thoughts, the dearer reading
+			u.reason = counter{rest, countOK}
+		}
+	}
+
+	pin := rec.pinned(c.Provider)
+	table := rec.emitterBasis(c, u.fam)
+	var incl bool
+	switch {
+	case cached == 0 && u.noCache.st != countOK:
+		incl, c.TokenBasis = true, "no_cache"
+		if u.basis == basisUnknown && rec.noCacheFigures(c) {
+			c.Flags |= schema.FlagCacheUnknown
+		}
+	case pin != basisUnknown:
+		incl, c.TokenBasis = pin == inclusive, [...]string{"", "pinned_inclusive", "pinned_exclusive"}[pin]
+	case u.basis != basisUnknown:
+		incl, c.TokenBasis = u.basis == inclusive, u.why
+	case u.noCache.st == countOK:
+		in, incl, c.TokenBasis = u.noCache.n, false, "uncached_reported"
+	case table == exclusive:
+		incl, c.TokenBasis = false, "declared_exclusive"
+	case cached > in && table == basisUnknown:
+		incl, c.TokenBasis = false, "proved_impossible"
+		c.Flags |= schema.FlagBasisInferred
+		c.Role |= schema.RoleBasisProof
+	case u.total.st == countOK && u.total.n == in+cached+u.out.n:
+		incl, c.TokenBasis = false, "proved_total"
+		c.Flags |= schema.FlagBasisInferred
+		c.Role |= schema.RoleBasisProof
+	case table == inclusive:
+		incl, c.TokenBasis = true, "declared_inclusive"
+	case inclusiveAPI(c.Provider):
+		incl, c.TokenBasis = true, "provider_inclusive"
+	default:
+		incl, c.TokenBasis = true, "assumed_inclusive"
+		c.Flags |= schema.FlagBasisAssumed
+	}
+	sub := modal
+	if incl {
+		sub += cached
+	}
+	if sub > in {
+		if incl && cached > in { // clamp what was declared, never below zero
+			c.Flags |= schema.FlagUsageInconsistent
+			if t.CacheRead > in {
+				t.CacheRead = in
+			}
+			if left := in - t.CacheRead; write > left {
+				t.CacheWrite5m = min(t.CacheWrite5m, left)
+				t.CacheWrite1h = left - t.CacheWrite5m
+			}
+		} else {
+			c.Flags |= schema.FlagUsageInconsistent
+		}
+		in = sub
+		if incl && cached > u.in.n {
+			in = t.CacheRead + t.CacheWrite5m + t.CacheWrite1h + modal
+			sub = in
+		}
+	}
+	t.Input = in - sub
+	t.InputAudio, t.InputImage = u.inAudio.n, u.inImage.n
+
+	out := u.out.n
+	switch {
+	case u.outExcludes, u.reason.n > out && u.out.st == countOK:
+		out += u.reason.n
+	case (c.Provider == "google" || c.Provider == "xai") && u.reason.n > 0 && u.total.st == countOK && u.total.n == u.in.n+u.out.n+u.reason.n:
+		out += u.reason.n
+	case c.Provider == "google" && u.reason.n > 0 && rec.scope == "ai" && rec.aiMajor() < 6 && u.fam == famAI:
+		out += u.reason.n
+	}
+	if modal := u.outAudio.n + u.outImg.n; modal <= out {
+		out -= modal
+	} else {
+		c.Flags |= schema.FlagUsageInconsistent
+		out = 0
+	}
+	t.Output, t.Reasoning = out, min(u.reason.n, out)
+	t.OutputAudio, t.OutputImage = u.outAudio.n, u.outImg.n
+}
+
+// inclusiveAPI lists providers whose own API counts cached tokens inside the
+// input, and for which no emitter is known that changes it.
+func inclusiveAPI(p string) bool {
+	switch p {
+	case "openai", "azure", "google", "xai", "deepseek", "mistral", "groq", "moonshot", "openrouter", "alibaba", "fireworks", "together":
+		return true
+	}
+	return false
+}
+
+// cost reads what the emitter says the call cost: evidence, never a figure.
+func (rec *record) cost(c *schema.Call) {
+	for _, k := range costKeys {
+		if !rec.has(k) {
+			continue
+		}
+		m, ok := decimalOf(rec.val[k])
+		if !ok {
+			c.Flags |= schema.FlagReportedImplausible
+			return
+		}
+		if m == 0 && k != kCostLiteLLM1 && k != kCostLiteLLM2 { // a price table that lacks the model writes 0
+			return
+		}
+		c.ReportedCost, c.HasReported = m, true
+		return
+	}
+	if s := rec.str(kLangfuseCost); s != "" {
+		if r := gjson.Get(s, "total"); r.Exists() && r.Num > 0 {
+			if m, ok := decimalText(r.Raw); ok {
+				c.ReportedCost, c.HasReported = m, true
+			}
+		}
+	}
+}
+
+// decimalOf reads an amount without passing it through binary rounding twice:
+// the shortest decimal of a double is what its writer meant.
+func decimalOf(v pcommon.Value) (schema.Money, bool) {
+	switch v.Type() {
+	case pcommon.ValueTypeDouble:
+		f := v.Double()
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			return 0, false
+		}
+		return decimalText(strconv.FormatFloat(f, 'f', -1, 64))
+	case pcommon.ValueTypeInt:
+		return decimalText(strconv.FormatInt(v.Int(), 10))
+	case pcommon.ValueTypeStr:
+		return decimalText(v.Str())
+	}
+	return 0, false
+}
+
+func decimalText(s string) (schema.Money, bool) {
+	s = strings.Trim(strings.TrimSpace(s), `"`)
+	if strings.ContainsAny(s, "eE") {
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil || math.IsInf(f, 0) {
+			return 0, false
+		}
+		s = strconv.FormatFloat(f, 'f', -1, 64)
+	}
+	if whole, frac, ok := strings.Cut(s, "."); ok && len(frac) > 12 {
+		s = whole + "." + frac[:12]
+	}
+	m, err := schema.ParseMoney(s)
+	return m, err == nil && m >= 0
+}

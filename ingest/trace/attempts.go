@@ -1,0 +1,201 @@
+package trace
+
+import (
+	"slices"
+	"time"
+
+	"github.com/flyball/flyball/schema"
+)
+
+// retryWithin is how soon after a failure another try may start and be a retry.
+const retryWithin = int64(120 * time.Second)
+
+// attempt finds out which attempt of which logical call a line is. Order is by
+// start, not by arrival.
+func (a *Assembler) attempt(t *trace, i int32, c *schema.Call, p *schema.Posting) {
+	l := &t.lines[i]
+	if l.args != 0 {
+		a.hedge(t, i, p)
+		if p.Hedge {
+			return
+		}
+	}
+	if t.failures == 0 {
+		return
+	}
+	// All lines that may be attempts of the same step, in order of their start.
+	order := a.s.order[:0]
+	lo, hi := t.near(i)
+	for j := lo; j < hi; j++ {
+		if t.sameStep(l, &t.lines[j]) {
+			order = append(order, j)
+		}
+	}
+	a.s.order = order
+	slices.SortFunc(order, func(x, y int32) int {
+		if before(&t.lines[x], &t.lines[y]) {
+			return -1
+		}
+		return 1
+	})
+	// Each failure is retried once: the next line that starts after it takes it.
+	type open struct {
+		line    int32
+		attempt uint32
+	}
+	var failures [16]open
+	n := 0
+	for _, j := range order {
+		o := &t.lines[j]
+		attempt, cause, fallback, from := uint32(1), schema.NoFailure, false, int32(-1)
+		best := -1
+		for k := n - 1; k >= 0; k-- {
+			f := &t.lines[failures[k].line]
+			if f.end > o.start || o.start-f.end > retryWithin {
+				continue
+			}
+			if best < 0 || f.target == o.target && t.lines[failures[best].line].target != o.target {
+				best = k
+			}
+		}
+		if best >= 0 {
+			f := &t.lines[failures[best].line]
+			attempt, cause, from = failures[best].attempt+1, f.failure, failures[best].line
+			fallback = f.target != o.target
+			copy(failures[best:n], failures[best+1:n])
+			n--
+		}
+		if j == i {
+			if from >= 0 {
+				p.Attempt, p.Cause, p.Fallback = attempt, cause, fallback
+				p.Layer = t.layer(l, &t.lines[from])
+			}
+			l.attempt = p.Attempt
+			return
+		}
+		if t.retryable(o) {
+			if n == len(failures) {
+				copy(failures[:], failures[1:])
+				n--
+			}
+			failures[n] = open{j, attempt}
+			n++
+		}
+	}
+}
+
+// sameStep reports whether o may be an attempt at what l attempts.
+func (t *trace) sameStep(l, o *line) bool {
+	if !o.callable() {
+		return false
+	}
+	if o == l {
+		return true
+	}
+	if o.state == stateAggregate || o.state == stateDuplicate || o.near > 0 {
+		return false
+	}
+	if l.kind.ModelLike() {
+		// Another model or provider is a fallback; another kind of call is not.
+		return o.kind == l.kind && o.parent == l.parent && (l.args == 0 || o.args == 0 || l.args == o.args)
+	}
+	if o.kind != l.kind || o.target != l.target || o.args != l.args {
+		return false
+	}
+	return o.parent == l.parent || l.args != 0
+}
+
+// retryable also takes 409, which SDKs retry as a lock conflict.
+func (t *trace) retryable(l *line) bool {
+	return l.failure.Retryable() || l.status == 409 || l.status == 408
+}
+
+// layer says who tried again after f: the model, if it was asked in between and
+// the thing is a tool; the SDK for bare HTTP; else the framework.
+func (t *trace) layer(l, f *line) schema.Layer {
+	if l.role&schema.RoleHTTP != 0 && l.kind == schema.KindHTTP && l.role&schema.RoleModelHost != 0 {
+		return schema.LayerSDK
+	}
+	if !l.kind.ModelLike() {
+		for j := range t.lines {
+			m := &t.lines[j]
+			if m.kind.ModelLike() && m.start >= f.end && m.start <= l.start {
+				return schema.LayerAgent
+			}
+		}
+	}
+	return schema.LayerFramework
+}
+
+// hedge marks the later of two overlapping calls with equal arguments.
+func (a *Assembler) hedge(t *trace, i int32, p *schema.Posting) {
+	l := &t.lines[i]
+	lo, hi := t.near(i)
+	for j := lo; j < hi; j++ {
+		o := &t.lines[j]
+		if j != i && o.callable() && o.kind == l.kind && o.args == l.args && o.target == l.target && o.parent == l.parent && o.state != stateDuplicate &&
+			before(o, l) && o.end > l.start {
+			p.Hedge = true
+			return
+		}
+	}
+}
+
+// hidden is the number of attempts of a call that have no span that counts: the
+// largest of what counters and children say, never their sum.
+func (t *trace) hidden(i int32, c *schema.Call) (uint32, schema.Failure) {
+	l := &t.lines[i]
+	n, cause := c.Hidden, c.HiddenFailure
+	if l.first < 0 {
+		if n > 0 && cause == schema.NoFailure {
+			cause = schema.UnknownFailure
+		}
+		return n, cause
+	}
+	// Attempts below: HTTP children, and model spans whose counts are up here.
+	// Only one that failed in a retryable way and was followed by another is a
+	// retry; redirects and authentication are not.
+	var https, models []int32
+	var walk func(k int32)
+	walk = func(k int32) {
+		for ; k >= 0; k = t.lines[k].sib {
+			o := &t.lines[k]
+			switch {
+			case o.kind == schema.KindTool:
+			case o.kind.ModelLike():
+				models = append(models, k)
+			case o.role&schema.RoleHTTP != 0:
+				https = append(https, k)
+			default:
+				walk(o.first)
+			}
+		}
+	}
+	walk(l.first)
+	for _, list := range [...][]int32{https, models} {
+		slices.SortFunc(list, func(x, y int32) int {
+			if before(&t.lines[x], &t.lines[y]) {
+				return -1
+			}
+			return 1
+		})
+		retries := uint32(0)
+		first := schema.NoFailure
+		for j, k := range list {
+			if j+1 < len(list) && t.retryable(&t.lines[k]) {
+				retries++
+				if first == schema.NoFailure {
+					first = t.lines[k].failure
+				}
+			}
+		}
+		if first != schema.NoFailure && cause == schema.NoFailure {
+			cause = first
+		}
+		n = max(n, retries)
+	}
+	if n > 0 && cause == schema.NoFailure {
+		cause = schema.UnknownFailure
+	}
+	return n, cause
+}

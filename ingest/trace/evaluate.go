@@ -1,0 +1,367 @@
+package trace
+
+import (
+	"github.com/flyball/flyball/schema"
+)
+
+// evaluate decides everything about one line and fills p, which is zero. It
+// reads the trace and changes nothing but what only it writes (attempt).
+func (a *Assembler) evaluate(t *trace, i int32, c *schema.Call, p *schema.Posting) lineState {
+	l := &t.lines[i]
+	a.identity(t, i, c, &p.Identity)
+	p.Kind = c.Kind
+	p.Attempt = 1
+	l.attempt = 1
+	if l.part > 0 {
+		return a.evaluatePart(t, i, c, p)
+	}
+	switch {
+	case l.role&schema.RoleNotCounted != 0 || l.role&schema.RoleRefinesParent != 0:
+		return stateNone
+	case l.role&schema.RoleAggregate != 0:
+		return a.evaluateAggregate(t, i, c, p)
+	case l.kind.ModelLike():
+		return a.evaluateModel(t, i, c, p)
+	case l.kind == schema.KindTool:
+		if dup := t.outerTool(i); dup >= 0 {
+			return a.duplicate(t, dup, p)
+		}
+		return a.tool(t, i, c, p)
+	case l.role&schema.RoleClient != 0:
+		return a.evaluateClient(t, i, c, p)
+	case c.Delivery > 1 && (l.role&schema.RoleServer != 0 || l.role&schema.RoleRoot != 0):
+		// The queue brought the whole run again: one retry, its calls are ordinary.
+		p.Attempt, p.Layer, p.Cause, p.Retries = c.Delivery, schema.LayerQueue, schema.UnknownFailure, 1
+	}
+	return stateNone
+}
+
+// evaluatePart prices a further inference of an answer, which counts as no call.
+func (a *Assembler) evaluatePart(t *trace, i int32, c *schema.Call, p *schema.Posting) lineState {
+	if c.Flags&schema.FlagResidual != 0 {
+		return a.evaluateResidual(t, i, c, p)
+	}
+	up := t.find(t.lines[i].span, 0)
+	if up < 0 || t.lines[up].state != stateLeaf && t.lines[up].state != statePromoted {
+		p.Aggregate = true
+		return stateAggregate
+	}
+	a.money(t, i, c, p, c.Usage)
+	return stateNone
+}
+
+// evaluateModel decides about a span that may be a model call: the deepest of
+// nested ones wins.
+func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.Posting) lineState {
+	l := &t.lines[i]
+	if l.near > 0 || l.usage != schema.UsageKnown && l.modelNear > 0 {
+		p.Aggregate = true
+		return stateAggregate
+	}
+	if l.usage != schema.UsageKnown {
+		// The call's counts are on an outer model span: this is one of its attempts.
+		for j, crossed := l.up, false; j >= 0 && !crossed; j = t.lines[j].up {
+			o := &t.lines[j]
+			if o.kind.ModelLike() && o.role&schema.RoleAggregate == 0 && o.usage == schema.UsageKnown && o.near == 0 {
+				return a.duplicate(t, j, p)
+			}
+			crossed = o.kind == schema.KindTool
+		}
+	}
+	if dup, twin := t.sameAnswer(i); dup >= 0 {
+		if twin {
+			p.Flags |= schema.FlagTwin
+		}
+		return a.duplicate(t, dup, p)
+	}
+	if dup := a.joined(t, i, c); dup != "" {
+		p.DuplicateOf = dup
+		p.Aggregate = false
+		return stateDuplicate
+	}
+	a.attempt(t, i, c, p)
+	p.Hidden, p.HiddenCause = t.hidden(i, c)
+	usage := l.usage
+	if usage != schema.UsageKnown {
+		for j := l.up; j >= 0; j = t.lines[j].up {
+			if t.lines[j].state == statePromoted {
+				usage = schema.UsageNone
+				p.Flags |= schema.FlagCovered
+				break
+			}
+		}
+	}
+	a.money(t, i, c, p, usage)
+	a.count(p, &p.ModelCalls, 1)
+	a.waste(l, p)
+	return stateLeaf
+}
+
+// evaluateAggregate decides about a span whose usage repeats what is below it.
+func (a *Assembler) evaluateAggregate(t *trace, i int32, c *schema.Call, p *schema.Posting) lineState {
+	l := &t.lines[i]
+	if l.usage != schema.UsageKnown {
+		return stateNone
+	}
+	if l.all == 0 && l.promoted == 0 && l.settled {
+		p.Flags |= schema.FlagPromoted
+		a.money(t, i, c, p, schema.UsageKnown)
+		calls := uint32(1)
+		if c.Turns > 0 {
+			calls = c.Turns
+		}
+		calls -= min(calls, uint32(max(0, l.modelAll)))
+		p.ModelCalls = calls
+		a.waste(l, p)
+		return statePromoted
+	}
+	p.Aggregate = true
+	return stateAggregate
+}
+
+// evaluateClient decides about a client span to a database, HTTP, RPC or queue.
+func (a *Assembler) evaluateClient(t *trace, i int32, c *schema.Call, p *schema.Posting) lineState {
+	l := &t.lines[i]
+	complete := false
+	for j := i; ; j = t.lines[j].up {
+		o := &t.lines[j]
+		if j != i && (o.kind == schema.KindTool || o.kind.ModelLike() && o.role&schema.RoleAggregate == 0 || o.role&schema.RoleClient != 0) {
+			return stateNone // an attempt, or plumbing of a call that counts
+		}
+		if o.up < 0 {
+			complete = o.parent == (schema.SpanID{})
+			break
+		}
+	}
+	if !complete && !l.settled {
+		p.Flags |= schema.FlagPending
+		return statePending
+	}
+	if !complete {
+		p.Flags |= schema.FlagOrphan
+	}
+	if l.role&schema.RoleModelHost == 0 {
+		return a.tool(t, i, c, p)
+	}
+	// A bare HTTP call to a model host is a model call of unknown usage.
+	p.Kind = schema.KindModel
+	usage := schema.UsageUnknown
+	switch c.Failure {
+	case schema.RateLimited, schema.Overloaded, schema.ServerError, schema.ClientError, schema.Budget:
+		usage = schema.UsageNone
+	}
+	a.attempt(t, i, c, p)
+	p.Hidden, p.HiddenCause = t.hidden(i, c)
+	a.money(t, i, c, p, usage)
+	a.count(p, &p.ModelCalls, 1)
+	return stateLeaf
+}
+
+// tool counts a tool call.
+func (a *Assembler) tool(t *trace, i int32, c *schema.Call, p *schema.Posting) lineState {
+	l := &t.lines[i]
+	a.attempt(t, i, c, p)
+	p.Hidden, p.HiddenCause = t.hidden(i, c)
+	if l.args != 0 && p.Attempt == 1 {
+		lo, hi := t.near(i)
+		for j := lo; j < hi; j++ {
+			o := &t.lines[j]
+			if j != i && o.args == l.args && o.target == l.target && o.callable() && before(o, l) {
+				p.Repeats = 1
+				break
+			}
+		}
+	}
+	a.count(p, &p.ToolCalls, 1)
+	return stateTool
+}
+
+// count books an attempt under exactly one measure.
+func (a *Assembler) count(p *schema.Posting, logical *uint32, n uint32) {
+	switch {
+	case p.Hedge:
+		p.Hedges = n
+	case p.Fallback:
+		p.Fallbacks = n
+	case p.Attempt > 1:
+		p.Retries = n
+	default:
+		*logical = n
+	}
+}
+
+// waste marks the cost of an attempt that was not used.
+func (a *Assembler) waste(l *line, p *schema.Posting) {
+	if (l.failure != schema.NoFailure && l.failure != schema.Refused || p.Hedge) && p.Billed() {
+		p.Wasted = p.Cost
+	}
+}
+
+// money sets the billed tokens, by the best evidence of the whole trace, and
+// prices them.
+func (a *Assembler) money(t *trace, i int32, c *schema.Call, p *schema.Posting, usage schema.Usage) {
+	l := &t.lines[i]
+	if usage == schema.UsageKnown {
+		p.Tokens = c.Tokens
+		assumed := c.Flags&schema.FlagBasisAssumed != 0
+		if refined := a.refined(t, i, c, p); refined {
+			assumed = false
+		}
+		if assumed {
+			cached := c.Tokens.CacheRead + c.Tokens.CacheWrite5m + c.Tokens.CacheWrite1h
+			whole := p.Tokens
+			whole.Input += cached
+			for _, s := range t.proofs {
+				if s == l.scope {
+					p.Tokens = whole
+					p.Flags |= schema.FlagBasisInferred
+					assumed = false
+				}
+			}
+			if assumed && c.HasReported {
+				var one, other schema.Posting
+				a.o.Price.Price(c, &p.Tokens, usage, p.Kind, &one)
+				a.o.Price.Price(c, &whole, usage, p.Kind, &other)
+				if one.Billed() && !within2(one.Cost, c.ReportedCost) && within2(other.Cost, c.ReportedCost) {
+					p.Tokens = whole
+					p.Flags |= schema.FlagBasisInferred
+				}
+			}
+		}
+	}
+	a.o.Price.Price(c, &p.Tokens, usage, p.Kind, p)
+	if c.HasReported {
+		switch {
+		case !p.Billed() && usage != schema.UsageNone:
+			p.Estimate, p.HasEstimate = c.ReportedCost, true
+		case p.Cost > 0 && (c.ReportedCost/100 > p.Cost || p.Cost/100 > c.ReportedCost):
+			p.Flags |= schema.FlagReportedImplausible
+		}
+	}
+}
+
+// within2 reports whether two amounts differ by at most two percent.
+func within2(a, b schema.Money) bool {
+	d := a - b
+	if d < 0 {
+		d = -d
+	}
+	return d <= max(a, b)/50
+}
+
+// refined replaces the tokens by those of a raw child, a provider's own answer
+// recorded under the call.
+func (a *Assembler) refined(t *trace, i int32, c *schema.Call, p *schema.Posting) bool {
+	for k := t.lines[i].first; k >= 0; k = t.lines[k].sib {
+		o := &t.lines[k]
+		if o.role&schema.RoleRefinesParent == 0 || o.usage != schema.UsageKnown {
+			continue
+		}
+		oc := o.cur
+		if oc == nil {
+			if schema.DecodeCall(o.call, &a.s.other) != nil {
+				continue
+			}
+			oc = &a.s.other
+		}
+		p.Tokens = oc.Tokens
+		return true
+	}
+	return false
+}
+
+// duplicate marks a line as another form of line of.
+func (a *Assembler) duplicate(t *trace, of int32, p *schema.Posting) lineState {
+	p.DuplicateOf = t.key.id.String() + "/" + t.lines[of].span.String()
+	return stateDuplicate
+}
+
+// outerTool finds the tool span above that is the same use of the same tool:
+// execute_tool over an MCP client over an MCP server is one call.
+func (t *trace) outerTool(i int32) int32 {
+	l := &t.lines[i]
+	for j := l.up; j >= 0; j = t.lines[j].up {
+		o := &t.lines[j]
+		if o.kind == schema.KindTool && o.role&schema.RoleNotCounted == 0 && (o.target == l.target || l.response != 0 && o.response == l.response) {
+			return j
+		}
+		if o.kind.ModelLike() {
+			break
+		}
+	}
+	// The same call id under two instrumentations.
+	if l.response != 0 {
+		lo, hi := t.near(i)
+		for j := lo; j < hi; j++ {
+			o := &t.lines[j]
+			if j != i && o.kind == schema.KindTool && o.role&schema.RoleNotCounted == 0 && o.response == l.response && o.scope != l.scope && before(o, l) {
+				return j
+			}
+		}
+	}
+	return -1
+}
+
+// sameAnswer finds the line that counts instead of l: another span with the same
+// response id, or an overlapping twin of another instrumentation with the same
+// model and counts below the same parent. Lines above or below l are not meant.
+func (t *trace) sameAnswer(i int32) (dup int32, twin bool) {
+	l := &t.lines[i]
+	if l.response == 0 && l.shape == 0 {
+		return -1, false
+	}
+	best := i
+	lo, hi := t.near(i)
+	for j := lo; j < hi; j++ {
+		o := &t.lines[j]
+		if j == i || !o.kind.ModelLike() || !o.callable() || o.near > 0 {
+			continue
+		}
+		same := l.response != 0 && o.response == l.response
+		byShape := !same && l.shape != 0 && o.shape == l.shape && o.scope != l.scope && o.parent == l.parent && (l.response == 0 || o.response == 0) && o.start < l.end && l.start < o.end
+		if !same && !byShape || t.above(i, j) || t.above(j, i) {
+			continue
+		}
+		if t.better(j, best) {
+			best, twin = j, byShape
+		}
+	}
+	if best == i {
+		return -1, false
+	}
+	return best, twin
+}
+
+// above reports whether j is an ancestor of i.
+func (t *trace) above(i, j int32) bool {
+	for k := t.lines[i].up; k >= 0; k = t.lines[k].up {
+		if k == j {
+			return true
+		}
+	}
+	return false
+}
+
+// better orders forms of one call: known usage, a known parent, more detail,
+// then the earlier start and the smaller id, so that arrival does not matter.
+func (t *trace) better(j, i int32) bool {
+	x, y := &t.lines[j], &t.lines[i]
+	if (x.usage == schema.UsageKnown) != (y.usage == schema.UsageKnown) {
+		return x.usage == schema.UsageKnown
+	}
+	if x.in+x.out != y.in+y.out {
+		return x.in+x.out > y.in+y.out
+	}
+	if (x.up >= 0) != (y.up >= 0) {
+		return x.up >= 0
+	}
+	return before(x, y)
+}
+
+// before is the order of calls: by start, then by id.
+func before(x, y *line) bool {
+	if x.start != y.start {
+		return x.start < y.start
+	}
+	return string(x.span[:]) < string(y.span[:])
+}

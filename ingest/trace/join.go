@@ -1,0 +1,93 @@
+package trace
+
+import (
+	"time"
+
+	"github.com/flyball/flyball/schema"
+)
+
+// joinWithin is how far apart a client's and a gateway's record of one call may start.
+const joinWithin = int64(10 * time.Minute)
+
+// maxJoins bounds the index over response ids; the oldest are forgotten.
+const maxJoins = 200_000
+
+// joinIndex finds the same provider answer in two traces.
+type joinIndex struct {
+	byID  map[uint64][2]joinRef
+	order []uint64
+	head  int
+}
+
+type joinRef struct {
+	key   traceKey
+	span  schema.SpanID
+	shape uint64
+	start int64
+	end   int64
+	gate  bool
+}
+
+func (x *joinIndex) init() { x.byID = map[uint64][2]joinRef{} }
+
+func (x *joinIndex) add(id uint64, r joinRef) {
+	pair, known := x.byID[id]
+	for i := range pair {
+		if pair[i].key == r.key && pair[i].span == r.span || pair[i].start == 0 {
+			pair[i] = r
+			x.byID[id] = pair
+			break
+		}
+	}
+	if known {
+		return
+	}
+	x.order = append(x.order, id)
+	if len(x.order)-x.head > maxJoins {
+		delete(x.byID, x.order[x.head])
+		x.head++
+		if x.head > maxJoins {
+			x.order = append(x.order[:0], x.order[x.head:]...)
+			x.head = 0
+		}
+	}
+}
+
+// joined looks for the client's line of a call that a gateway recorded in a trace
+// of its own. The client's line stays, since it has the run and the user; the
+// gateway's becomes a duplicate of it. Both must agree on response id, provider,
+// model and usage and overlap in time.
+func (a *Assembler) joined(t *trace, i int32, c *schema.Call) string {
+	l := &t.lines[i]
+	if c.ResponseID == "" || l.shape == 0 {
+		return ""
+	}
+	id := mix(l.response, hash2(t.key.tenant, c.Provider))
+	me := joinRef{t.key, l.span, l.shape, l.start, l.end, l.role&schema.RoleTrustedGateway != 0}
+	a.joins.add(id, me)
+	for _, o := range a.joins.byID[id] {
+		if o.start == 0 || o.key == t.key || o.shape != me.shape || o.start > me.end || me.start > o.end || abs(o.start-me.start) > joinWithin {
+			continue
+		}
+		gateway := me.gate && !o.gate
+		if me.gate == o.gate { // the client's span encloses the gateway's
+			gateway = me.start > o.start || me.start == o.start && me.end < o.end
+		}
+		if gateway {
+			return o.key.id.String() + "/" + o.span.String()
+		}
+		if other := a.traces[o.key]; other != nil {
+			if k := other.find(o.span, 0); k >= 0 && other.lines[k].state == stateLeaf {
+				a.queue(other, k)
+			}
+		}
+	}
+	return ""
+}
+
+func abs(n int64) int64 {
+	if n < 0 {
+		return -n
+	}
+	return n
+}

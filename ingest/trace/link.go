@@ -1,0 +1,275 @@
+package trace
+
+import (
+	"hash/maphash"
+	"slices"
+
+	"github.com/flyball/flyball/schema"
+)
+
+// link places a new line in the tree: below its parent if that is known, above
+// the lines that waited for it.
+func (a *Assembler) link(t *trace, i int32, c *schema.Call, now int64) {
+	l := &t.lines[i]
+	if l.part == 0 {
+		if t.index == nil && len(t.lines) > few {
+			t.index = make(map[schema.SpanID]int32, 2*few)
+			t.waiting = map[schema.SpanID][]int32{}
+			for j := range t.lines {
+				lj := &t.lines[j]
+				if lj.part == 0 {
+					t.index[lj.span] = int32(j)
+				}
+				if lj.up < 0 && lj.parent != (schema.SpanID{}) && int32(j) != i {
+					t.waiting[lj.parent] = append(t.waiting[lj.parent], int32(j))
+				}
+			}
+		} else if t.index != nil {
+			t.index[l.span] = i
+		}
+	}
+	if l.role&schema.RoleRoot != 0 && (t.root < 0 || l.start < t.lines[t.root].start) && l.part == 0 {
+		t.root = i
+	}
+	if l.failure != schema.NoFailure {
+		t.failures++
+	}
+	// Children that waited.
+	if l.part == 0 {
+		if t.index != nil {
+			for _, k := range t.waiting[l.span] {
+				a.attach(t, k, i)
+			}
+			delete(t.waiting, l.span)
+		} else {
+			for k := range t.lines {
+				if lk := &t.lines[k]; lk.up < 0 && lk.parent == l.span && int32(k) != i {
+					a.attach(t, int32(k), i)
+				}
+			}
+		}
+	}
+	if l.parent != (schema.SpanID{}) {
+		if up := t.find(l.parent, 0); up >= 0 && up != i {
+			a.attach(t, i, up)
+		} else if t.waiting != nil {
+			t.waiting[l.parent] = append(t.waiting[l.parent], i)
+		}
+	} else if l.part > 0 {
+		l.up = t.find(l.span, 0)
+	}
+	a.spread(t, i, c)
+}
+
+// maxDepth bounds the tree, so that a chain of a hundred thousand nested spans
+// cannot make each step as long; what is deeper is treated as an orphan.
+const maxDepth = 1000
+
+// attach puts line k below line up and brings its whole subtree up to date. A
+// cycle of parents, which only a broken sender makes, is cut.
+func (a *Assembler) attach(t *trace, k, up int32) {
+	depth := 0
+	for j := up; j >= 0; j = t.lines[j].up {
+		if depth++; j == k || depth > maxDepth {
+			return
+		}
+	}
+	lk := &t.lines[k]
+	h := lk.height + 1
+	if h > maxDepth {
+		return
+	}
+	lk.up = up
+	for j := up; j >= 0 && t.lines[j].height < h; j = t.lines[j].up {
+		t.lines[j].height = h
+		h++
+	}
+	lk.sib = t.lines[up].first
+	t.lines[up].first = k
+	a.addCounts(t, up, lk)
+	a.queueTree(t, k)
+}
+
+// self is what a line itself adds to the counters above it.
+func (l *line) self() (leaf, model int32) {
+	if l.part == 0 && l.kind.ModelLike() && l.role&schema.RoleAggregate == 0 {
+		model = 1
+		if l.usage == schema.UsageKnown {
+			leaf = 1
+		}
+	}
+	return leaf, model
+}
+
+// tell adds (+1) or takes back (-1) what a line itself adds to the lines above.
+func (a *Assembler) tell(t *trace, i, sign int32) {
+	l := &t.lines[i]
+	leaf, model := l.self()
+	a.bump(t, l.up, sign*leaf, sign*model, sign*leaf, sign*model, l.kind == schema.KindTool)
+}
+
+// addCounts tells line up and its ancestors about the whole subtree of l.
+func (a *Assembler) addCounts(t *trace, up int32, l *line) {
+	leaf, model := l.self()
+	a.bump(t, up, leaf+l.all, model+l.modelAll, leaf+l.near, model+l.modelNear, l.kind == schema.KindTool)
+	n := l.promoted
+	if l.state == statePromoted {
+		n++
+	}
+	for j := up; j >= 0 && n > 0; j = t.lines[j].up {
+		t.lines[j].promoted += n
+		a.queue(t, j)
+	}
+}
+
+// bump adds to the counters of line j and its ancestors and queues those whose
+// decision may change. near stops at a tool: what a tool's own agent used is no
+// repetition of the model call that asked for the tool.
+func (a *Assembler) bump(t *trace, j, leaf, model, near, modelNear int32, crossed bool) {
+	if leaf == 0 && model == 0 {
+		return
+	}
+	if crossed {
+		near, modelNear = 0, 0
+	}
+	for ; j >= 0; j = t.lines[j].up {
+		l := &t.lines[j]
+		l.all += leaf
+		l.modelAll += model
+		l.near += near
+		l.modelNear += modelNear
+		if l.kind.ModelLike() || l.role&schema.RoleAggregate != 0 && l.usage == schema.UsageKnown {
+			a.queue(t, j)
+		}
+		if l.kind == schema.KindTool {
+			near, modelNear = 0, 0
+		}
+	}
+}
+
+// promotionChanged tells ancestors that an aggregate now stands, or no longer
+// stands, for calls of its own, and descendants that their usage is covered.
+func (a *Assembler) promotionChanged(t *trace, i int32, on bool) {
+	d := int32(-1)
+	if on {
+		d = 1
+	}
+	for j := t.lines[i].up; j >= 0; j = t.lines[j].up {
+		t.lines[j].promoted += d
+		if t.lines[j].role&schema.RoleAggregate != 0 {
+			a.queue(t, j)
+		}
+	}
+	for k := t.lines[i].first; k >= 0; k = t.lines[k].sib {
+		a.queueTree(t, k)
+	}
+}
+
+func (a *Assembler) queueTree(t *trace, i int32) {
+	a.queue(t, i)
+	for k := t.lines[i].first; k >= 0; k = t.lines[k].sib {
+		a.queueTree(t, k)
+	}
+}
+
+// spread queues the other lines that a new or changed line may decide.
+func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
+	l := &t.lines[i]
+	// The trace's own identity, for lines whose ancestors never come.
+	changed := false
+	for d := range schema.NumDims {
+		v := c.Identity[d]
+		if v == "" || d == schema.Agent || d == schema.Run && l.role&schema.RoleRunFromOperator == 0 || d == schema.WorkflowVersion && l.role&schema.RoleWeakVersion != 0 {
+			continue
+		}
+		bit := uint32(1) << d
+		switch {
+		case i == t.root:
+			changed = changed || t.level[d] != v
+			t.level[d] = cloneString(v)
+			t.ambiguous &^= bit
+			t.ambiguous |= bit << 16 // the root's word is final
+		case t.ambiguous&(bit<<16) != 0:
+		case t.level[d] == "" && t.ambiguous&bit == 0:
+			t.level[d] = cloneString(v)
+			changed = true
+		case t.level[d] != "" && t.level[d] != v:
+			t.level[d] = ""
+			t.ambiguous |= bit
+			changed = true
+		}
+	}
+	if i == t.root && c.Link != (schema.TraceID{}) {
+		changed = true
+	}
+	if changed && len(t.lines) > 1 {
+		for j := range t.lines {
+			if t.lines[j].dims&inherited != inherited {
+				a.queue(t, int32(j))
+			}
+		}
+	}
+	if l.role&schema.RoleBasisProof != 0 && !slices.Contains(t.proofs, l.scope) {
+		t.proofs = append(t.proofs, l.scope)
+		for j := range t.lines {
+			if t.lines[j].scope == l.scope {
+				a.queue(t, int32(j))
+			}
+		}
+	}
+	if l.up >= 0 && (l.role&(schema.RoleRefinesParent|schema.RoleHTTP) != 0 || l.kind.ModelLike()) {
+		for j := l.up; j >= 0; j = t.lines[j].up {
+			if t.lines[j].kind.ModelLike() || t.lines[j].role&schema.RoleModelHost != 0 {
+				a.queue(t, j)
+				break
+			}
+		}
+	}
+	// Siblings whose attempt number may change, and twins.
+	if l.callable() && (t.failures > 0 || l.args != 0 || l.response != 0 || l.shape != 0) {
+		lo, hi := t.near(i)
+		for j := lo; j < hi; j++ {
+			o := &t.lines[j]
+			if j == i || !o.callable() {
+				continue
+			}
+			twin := l.response != 0 && o.response == l.response || l.shape != 0 && o.shape == l.shape
+			repeat := l.args != 0 && o.args == l.args && o.target == l.target
+			later := t.failures > 0 && o.start >= l.start && (o.parent == l.parent || l.kind.ModelLike())
+			if twin || repeat || later {
+				a.queue(t, j)
+			}
+		}
+	}
+}
+
+// window is how many lines before and after one, in order of arrival, are
+// looked at for its siblings, twins and repetitions. It bounds the work in runs
+// of a hundred thousand calls; retries and twins arrive next to each other.
+const window = 512
+
+func (t *trace) near(i int32) (lo, hi int32) {
+	return max(0, i-window), min(int32(len(t.lines)), i+window)
+}
+
+// inherited are the dimensions a line may get from elsewhere.
+const inherited = 1<<schema.NumDims - 1
+
+// callable lines may be attempts of a logical call.
+func (l *line) callable() bool {
+	return l.part == 0 && (l.kind.ModelLike() || l.kind == schema.KindTool || l.role&schema.RoleClient != 0) && l.role&schema.RoleAggregate == 0
+}
+
+var seed = maphash.MakeSeed()
+
+// hash2 is only compared within this process.
+func hash2(a, b string) uint64 {
+	if a == "" && b == "" {
+		return 0
+	}
+	return maphash.String(seed, a)*31 + maphash.String(seed, b)
+}
+
+func mix(h, n uint64) uint64 { return (h ^ n) * 0x9e3779b97f4a7c15 }
+
+func cloneString(s string) string { return string(append([]byte(nil), s...)) }

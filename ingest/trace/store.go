@@ -1,0 +1,340 @@
+package trace
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/flyball/flyball/schema"
+)
+
+// pageLines is how many lines one stored page holds, so that a late span of a
+// very long trace does not rewrite all of it.
+const pageLines = 256
+
+// Saved traces rest this long before they are written, so that a short trace is
+// written once; one that never rests is written this often.
+const (
+	restNs  = int64(10e9)
+	forceNs = int64(60e9)
+)
+
+// storeKey is the key of a trace: length and tenant, so that no tenant is
+// another's prefix, then the trace id.
+func storeKey(b []byte, k traceKey) []byte {
+	b = binary.AppendUvarint(b, uint64(len(k.tenant)))
+	b = append(b, k.tenant...)
+	return append(b, k.id[:]...)
+}
+
+// appendPage appends the lines of one page.
+func (t *trace) appendPage(b []byte, page int) []byte {
+	lines := t.lines[page*pageLines : min(len(t.lines), (page+1)*pageLines)]
+	for i := range lines {
+		l := &lines[i]
+		b = binary.AppendUvarint(b, uint64(l.version)<<1|boolBit(l.settled))
+		b = binary.AppendVarint(b, l.received)
+		b = binary.AppendUvarint(b, uint64(len(l.call)))
+		b = append(b, l.call...)
+		b = binary.AppendUvarint(b, uint64(len(l.post)))
+		b = append(b, l.post...)
+	}
+	return b
+}
+
+func boolBit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// load rebuilds a trace from its pages, one after the other.
+func (a *Assembler) load(t *trace, data []byte, now int64) error {
+	for len(data) > 0 {
+		var head uint64
+		var received int64
+		var call, post []byte
+		ok := true
+		uvarint := func() uint64 {
+			v, n := binary.Uvarint(data)
+			if n <= 0 {
+				ok = false
+				return 0
+			}
+			data = data[n:]
+			return v
+		}
+		take := func() []byte {
+			n := uvarint()
+			if !ok || n > uint64(len(data)) {
+				ok = false
+				return nil
+			}
+			v := data[:n:n]
+			data = data[n:]
+			return v
+		}
+		head = uvarint()
+		if v, n := binary.Varint(data); n > 0 {
+			received, data = v, data[n:]
+		} else {
+			ok = false
+		}
+		call, post = take(), take()
+		if !ok {
+			return fmt.Errorf("load trace %s: %w", t.id(), schema.ErrForm)
+		}
+		if err := a.restore(t, uint32(head>>1), received, head&1 != 0, call, post, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restore puts a line back as it was posted, without deciding anything.
+func (a *Assembler) restore(t *trace, version uint32, received int64, settled bool, call, post []byte, now int64) error {
+	c := new(schema.Call)
+	if err := schema.DecodeCall(call, c); err != nil {
+		return err
+	}
+	var p schema.Posting
+	if err := schema.DecodePosting(post, &p, c); err != nil {
+		return err
+	}
+	a.quiet = true
+	defer func() { a.quiet = false }()
+	i := t.find(c.Span, c.Part)
+	known := i >= 0
+	if known && t.lines[i].version > version {
+		return nil
+	}
+	if !known {
+		t.lines = append(t.lines, line{span: c.Span, parent: c.Parent, part: c.Part, up: -1, first: -1, sib: -1})
+		i = int32(len(t.lines) - 1)
+	} else {
+		a.tell(t, i, -1)
+		if t.lines[i].failure != schema.NoFailure {
+			t.failures--
+		}
+	}
+	l := &t.lines[i]
+	wasPromoted := known && l.state == statePromoted
+	l.version, l.received = version, received
+	buf := make([]byte, len(call)+len(post))
+	n := copy(buf, call)
+	copy(buf[n:], post)
+	a.bytes += int64(len(buf) - len(l.call) - len(l.post))
+	l.call, l.post = buf[:n:n], buf[n:]
+	l.settled = settled || received*1e6+int64(a.o.Settle) <= now
+	a.describe(l, c)
+	l.state = stateOf(l, &p)
+	l.attempt = p.Attempt
+	if !known {
+		a.bytes += lineBytes
+		l.cur = c
+		a.link(t, i, c, now)
+		t.lines[i].cur = nil
+	} else {
+		if l.failure != schema.NoFailure {
+			t.failures++
+		}
+		a.tell(t, i, 1)
+		if wasPromoted != (l.state == statePromoted) {
+			a.promotionChanged(t, i, !wasPromoted)
+		}
+		l.cur = c
+		a.spread(t, i, c)
+		t.lines[i].cur = nil
+	}
+	l = &t.lines[i]
+	if !l.settled && (l.state == statePending || l.state == stateAggregate && l.role&schema.RoleAggregate != 0) {
+		a.wait(t, i, now+int64(a.o.Settle))
+	} else if l.state == statePending {
+		a.wait(t, i, now)
+		l.settled = false
+	}
+	return nil
+}
+
+// stateOf reads a line's state back from what was posted.
+func stateOf(l *line, p *schema.Posting) lineState {
+	switch {
+	case p.DuplicateOf != "":
+		return stateDuplicate
+	case p.Aggregate:
+		return stateAggregate
+	case p.Flags&schema.FlagPromoted != 0:
+		return statePromoted
+	case p.Flags&schema.FlagPending != 0:
+		return statePending
+	case p.ModelCalls+p.ToolCalls+p.Retries+p.Fallbacks+p.Hedges == 0:
+		return stateNone
+	case p.Kind.ModelLike():
+		return stateLeaf
+	}
+	return stateTool
+}
+
+// Replay applies one log record: it restores what was posted and decides nothing.
+// end is the position after the record.
+func (a *Assembler) Replay(payload []byte, end uint64, now int64) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.end = end
+	return schema.EachEntry(payload, func(r schema.RawEntry) error {
+		a.recorded = max(a.recorded, r.RecordedAt)
+		if r.Sign < 0 {
+			return nil
+		}
+		var c schema.Call
+		if err := schema.DecodeCall(r.Call, &c); err != nil {
+			return err
+		}
+		t, err := a.open(c.Tenant, c.Trace, now, true)
+		if err != nil {
+			return err
+		}
+		if err := a.restore(t, r.Version, r.Received, false, r.Call, r.Posting, now); err != nil {
+			return err
+		}
+		if i := t.find(c.Span, c.Part); i >= 0 {
+			t.markPage(i)
+		}
+		a.markDirty(t, end)
+		return nil
+	})
+}
+
+func (t *trace) markPage(i int32) {
+	page := int(i) / pageLines
+	for len(t.pages) <= page {
+		t.pages = append(t.pages, false)
+	}
+	t.pages[page] = true
+}
+
+// markDirty notes that the store lacks what was logged up to end.
+func (a *Assembler) markDirty(t *trace, end uint64) {
+	if t.isDirty {
+		return
+	}
+	t.isDirty = true
+	t.unsaved = a.before
+	t.dirtyAt = t.last
+	a.dirty = append(a.dirty, dirtyRef{t, t.unsaved})
+}
+
+type dirtyRef struct {
+	t       *trace
+	unsaved uint64
+}
+
+// Page is one page of a trace to be written to the store.
+type Page struct {
+	Key   []byte
+	Page  int
+	Value []byte
+}
+
+// Save hands the pages that should be written to f. Once they are durable, and
+// the log is durable up to the returned end, everything before safe is in the
+// store. With all it saves every trace, for a shutdown.
+func (a *Assembler) Save(now int64, all bool, f func(Page) error) (safe, end uint64, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	over := len(a.traces) - a.o.MaxOpen
+	if a.bytes > a.o.MaxBytes {
+		over = max(over, len(a.traces)/4)
+	}
+	keep := a.dirty[:0]
+	safe = a.end
+	first := true
+	for _, ref := range a.dirty {
+		t := ref.t
+		if !t.isDirty || t.unsaved != ref.unsaved || t.evicted {
+			continue
+		}
+		if !all && over <= 0 && now-t.last < restNs && now-t.dirtyAt < forceNs {
+			if first {
+				safe, first = t.unsaved, false
+			}
+			keep = append(keep, ref)
+			continue
+		}
+		over--
+		for page, dirty := range t.pages {
+			if !dirty {
+				continue
+			}
+			if err := f(Page{storeKey(nil, t.key), page, t.appendPage(nil, page)}); err != nil {
+				return 0, 0, err
+			}
+			t.pages[page] = false
+		}
+		t.isDirty = false
+	}
+	clear(a.dirty[len(keep):])
+	a.dirty = keep
+	return safe, a.end, nil
+}
+
+// Shrink drops saved traces from memory, the least recently used first, until
+// the bounds hold. It is called after what Save returned is durable.
+func (a *Assembler) Shrink() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for t := a.oldest; t != nil && (len(a.traces) > a.o.MaxOpen || a.bytes > a.o.MaxBytes); {
+		next := t.next
+		if !t.isDirty && t.timers == 0 {
+			a.drop(t)
+		}
+		t = next
+	}
+}
+
+func (a *Assembler) drop(t *trace) {
+	for i := range t.lines {
+		a.bytes -= int64(len(t.lines[i].call)+len(t.lines[i].post)) + lineBytes
+	}
+	t.evicted = true
+	delete(a.traces, t.key)
+	if t.prev != nil {
+		t.prev.next = t.next
+	} else {
+		a.oldest = t.next
+	}
+	if t.next != nil {
+		t.next.prev = t.prev
+	} else {
+		a.newest = t.prev
+	}
+	t.prev, t.next = nil, nil
+}
+
+func (a *Assembler) pushLRU(t *trace) {
+	t.prev = a.newest
+	if a.newest != nil {
+		a.newest.next = t
+	} else {
+		a.oldest = t
+	}
+	a.newest = t
+}
+
+func (a *Assembler) touchLRU(t *trace, now int64) {
+	t.last = max(t.last, now)
+	if a.newest == t {
+		return
+	}
+	if t.prev != nil {
+		t.prev.next = t.next
+	} else {
+		a.oldest = t.next
+	}
+	t.next.prev = t.prev
+	t.prev, t.next = nil, nil
+	a.pushLRU(t)
+}
+
+// lineBytes is what a line costs besides its binary forms.
+const lineBytes = 256

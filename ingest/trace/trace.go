@@ -1,0 +1,575 @@
+package trace
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/flyball/flyball/schema"
+)
+
+// Pricer fills the money of a posting: Status, Cost, Exposure, Amount, Currency,
+// PriceID and the flags that belong to them. usage overrides the call's own.
+type Pricer interface {
+	Price(c *schema.Call, t *schema.Tokens, usage schema.Usage, kind schema.Kind, p *schema.Posting)
+}
+
+// Store keeps traces that left memory. Get returns nil for what it does not hold.
+type Store interface {
+	GetTrace(key []byte) ([]byte, error)
+}
+
+// Options of New. Price and Append are required.
+type Options struct {
+	Price Pricer
+	// Append writes one log record under the assembler's lock and returns the
+	// position after it.
+	Append func(payload []byte, entries int) (end uint64, err error)
+	Store  Store // nil keeps everything in memory
+	// Settle is how long an aggregate waits for its leaves and a client span
+	// for its parent. Default 5 s.
+	Settle time.Duration
+	// MaxOpen is how many traces stay in memory, MaxBytes how much they may
+	// hold. Defaults 100,000 and 256 MiB; the rest is in the store.
+	MaxOpen    int
+	MaxBytes   int64
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Assembler holds the open traces. It is safe for concurrent use; its one lock
+// orders everything that is posted.
+type Assembler struct {
+	o       Options
+	metrics *metrics
+
+	mu       sync.Mutex // guards everything below
+	traces   map[traceKey]*trace
+	tenants  map[string]string
+	recorded int64 // last recorded_at, unix microseconds
+	batch    schema.Batch
+	touched  []*trace
+	fresh    []lineRef // lines whose cur is set
+	timers   []timer   // by due time
+	head     int       // first live timer
+	oldest   *trace    // least recently used
+	newest   *trace
+	dirty    []dirtyRef // by first unsaved position
+	bytes    int64      // held by lines
+	end      uint64     // log position after the last record
+	before   uint64     // log position before the record being appended
+	quiet    bool       // restoring: nothing is queued
+	joins    joinIndex
+	s        scratch
+}
+
+type traceKey struct {
+	tenant string
+	id     schema.TraceID
+}
+
+type timer struct {
+	due int64 // unix ns
+	t   *trace
+	idx int32
+}
+
+// trace is the state of one trace. What a line needs when another span arrives
+// stands in the line; everything else stays in binary form.
+type trace struct {
+	key        traceKey
+	lines      []line
+	index      map[schema.SpanID]int32 // part 0 lines, once there are many
+	waiting    map[schema.SpanID][]int32
+	root       int32
+	failures   int
+	level      schema.Identity // trace-level identity, unique values only
+	levelRun   string          // operator's run seen on any span
+	ambiguous  uint32          // dimensions with several values
+	proofs     []uint64        // emitters whose input was proved to exclude cache
+	touched    bool
+	queued     []int32 // lines to evaluate
+	last       int64   // unix ns of the last change
+	unsaved    uint64  // log position of the first change the store lacks; valid if dirty
+	isDirty    bool
+	dirtyAt    int64
+	pages      []bool // dirty pages
+	evicted    bool
+	hex        string
+	timers     int    // lines that wait to be settled
+	prev, next *trace // LRU
+}
+
+type lineRef struct {
+	t   *trace
+	idx int32
+}
+
+// line is what memory holds of one posted line.
+type line struct {
+	span, parent schema.SpanID
+	part         uint16
+	kind         schema.Kind
+	usage        schema.Usage
+	failure      schema.Failure
+	status       uint16 // HTTP
+	role         schema.Role
+	dims         uint16 // which identity dimensions the call itself has
+	state        lineState
+	queued       bool
+	settled      bool
+	version      uint32
+	up           int32 // parent line, -1 where it has not been seen
+	height       int32 // of the tree below
+	first, sib   int32 // children
+	start, end   int64
+	received     int64 // unix ms
+	target       uint64
+	args         uint64
+	response     uint64 // hash of the response id
+	shape        uint64 // hash of model and token counts, for twins
+	scope        uint64
+	in, out      uint32 // reported tokens, capped
+	// usage leaves and model-like spans below; near does not cross a tool
+	all, near           int32
+	modelAll, modelNear int32
+	promoted            int32 // promoted aggregates below
+	attempt             uint32
+	call, post          []byte
+	cur                 *schema.Call // only while its batch is added
+}
+
+// lineState is what the last evaluation made of a line.
+type lineState uint8
+
+const (
+	stateNew       lineState = iota
+	stateNone                // counts nowhere
+	stateLeaf                // a model call
+	stateTool                // a tool call
+	statePending             // waits for its parent
+	stateAggregate           // repeats what is below it
+	statePromoted            // an aggregate that stands for unseen calls
+	stateDuplicate
+)
+
+// Result says what Add did with a batch.
+type Result struct {
+	End       uint64 // log position that makes the batch durable
+	New       int
+	Duplicate int
+	Merged    int
+	Entries   int
+}
+
+// New makes an empty assembler.
+func New(o Options) *Assembler {
+	if o.Settle == 0 {
+		o.Settle = 5 * time.Second
+	}
+	if o.MaxOpen == 0 {
+		o.MaxOpen = 100_000
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = 256 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	a := &Assembler{o: o, traces: map[traceKey]*trace{}, tenants: map[string]string{}}
+	a.joins.init()
+	a.metrics = newMetrics(o.Registerer, a)
+	return a
+}
+
+// Add takes the calls of one request in. now is unix nanoseconds. When it
+// returns, everything is appended to the log up to Result.End, not yet durable;
+// that position also covers what an earlier request posted for a duplicate.
+func (a *Assembler) Add(calls []schema.Call, now int64) (Result, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var res Result
+	a.touched = a.touched[:0]
+	for i := range calls {
+		if err := a.insert(&calls[i], now, &res); err != nil {
+			return res, err
+		}
+	}
+	return res, a.flush(now, &res)
+}
+
+// Tick settles what has waited long enough and lets resting traces go.
+func (a *Assembler) Tick(now int64) (Result, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var res Result
+	a.touched = a.touched[:0]
+	for a.head < len(a.timers) && a.timers[a.head].due <= now {
+		tm := a.timers[a.head]
+		a.timers[a.head] = timer{}
+		a.head++
+		tm.t.timers--
+		if tm.t.evicted || int(tm.idx) >= len(tm.t.lines) {
+			continue
+		}
+		l := &tm.t.lines[tm.idx]
+		if !l.settled {
+			l.settled = true
+			a.queue(tm.t, tm.idx)
+		}
+	}
+	if a.head > 4096 && a.head*2 > len(a.timers) {
+		a.timers = append(a.timers[:0], a.timers[a.head:]...)
+		a.head = 0
+	}
+	return res, a.flush(now, &res)
+}
+
+// Reprice evaluates a trace again, with the prices of now.
+func (a *Assembler) Reprice(tenant string, id schema.TraceID, now int64) (Result, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var res Result
+	a.touched = a.touched[:0]
+	t, err := a.open(tenant, id, now, false)
+	if err != nil || t == nil {
+		return res, err
+	}
+	for i := range t.lines {
+		a.queue(t, int32(i))
+	}
+	return res, a.flush(now, &res)
+}
+
+// Preview is what Reprice would change: old and new posting of every line that
+// would be corrected. Nothing is posted.
+func (a *Assembler) Preview(tenant string, id schema.TraceID, f func(c *schema.Call, old, now *schema.Posting)) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t, err := a.open(tenant, id, 0, false)
+	if err != nil || t == nil {
+		return err
+	}
+	a.s.reset(t)
+	for i := range t.lines {
+		l := &t.lines[i]
+		var c schema.Call
+		var old, next schema.Posting
+		if err := schema.DecodeCall(l.call, &c); err != nil {
+			return err
+		}
+		if err := schema.DecodePosting(l.post, &old, &c); err != nil {
+			return err
+		}
+		a.evaluate(t, int32(i), &c, &next)
+		if !bytes.Equal(schema.AppendPosting(nil, &next, &c), l.post) {
+			f(&c, &old, &next)
+		}
+	}
+	return nil
+}
+
+// open returns the trace, from memory or the store; nil where it is new and
+// create is false.
+func (a *Assembler) open(tenant string, id schema.TraceID, now int64, create bool) (*trace, error) {
+	key := traceKey{tenant, id}
+	if t := a.traces[key]; t != nil {
+		a.touchLRU(t, now)
+		return t, nil
+	}
+	if own, ok := a.tenants[tenant]; ok {
+		key.tenant = own
+	} else {
+		own = string(append([]byte(nil), tenant...))
+		if len(a.tenants) > 200_000 {
+			clear(a.tenants)
+		}
+		a.tenants[own] = own
+		key.tenant = own
+	}
+	var data []byte
+	if a.o.Store != nil {
+		var err error
+		if data, err = a.o.Store.GetTrace(storeKey(nil, key)); err != nil {
+			return nil, fmt.Errorf("load trace: %w", err)
+		}
+	}
+	if data == nil && !create {
+		return nil, nil
+	}
+	t := &trace{key: key, root: -1, last: now}
+	if data != nil {
+		a.metrics.reloaded.Inc()
+		if err := a.load(t, data, now); err != nil {
+			return nil, err
+		}
+	}
+	a.traces[key] = t
+	a.pushLRU(t)
+	return t, nil
+}
+
+func (a *Assembler) insert(c *schema.Call, now int64, res *Result) error {
+	t, err := a.open(c.Tenant, c.Trace, now, true)
+	if err != nil {
+		return err
+	}
+	if i := t.find(c.Span, c.Part); i >= 0 {
+		return a.merge(t, i, c, res)
+	}
+	res.New++
+	t.lines = append(t.lines, line{span: c.Span, parent: c.Parent, part: c.Part, version: 0, up: -1, first: -1, sib: -1, received: now / 1e6})
+	i := int32(len(t.lines) - 1)
+	l := &t.lines[i]
+	l.cur = c
+	a.fresh = append(a.fresh, lineRef{t, i})
+	a.describe(l, c)
+	a.link(t, i, c, now)
+	a.queue(t, i)
+	return nil
+}
+
+// describe copies what later decisions need out of the call.
+func (a *Assembler) describe(l *line, c *schema.Call) {
+	l.kind, l.usage, l.failure, l.status, l.role = c.Kind, c.Usage, c.Failure, c.HTTPStatus, c.Role
+	l.start, l.end = c.Start, c.Start+c.Duration
+	l.args = c.ArgsHash
+	l.dims = 0
+	for d := range c.Identity {
+		if c.Identity[d] != "" {
+			l.dims |= 1 << d
+		}
+	}
+	l.in, l.out = cap32(c.Tokens.TotalInput()), cap32(c.Tokens.TotalOutput())
+	l.scope = hash2(c.Scope, c.Provider)
+	l.target, l.response, l.shape = 0, 0, 0
+	switch {
+	case c.Kind.ModelLike():
+		l.target = hash2(c.Provider, c.Model)
+		if c.ResponseID != "" {
+			l.response = hash2(c.ResponseID, "")
+		} else if c.AltResponseID != "" {
+			l.response = hash2(c.AltResponseID, "request")
+		}
+		if c.Usage == schema.UsageKnown {
+			l.shape = mix(mix(hash2(c.Model, ""), c.Tokens.TotalInput()), c.Tokens.TotalOutput()) | 1
+		}
+	case c.Kind == schema.KindTool, c.Role&schema.RoleClient != 0:
+		l.target = hash2(c.Tool, c.Operation)
+		if c.Kind == schema.KindTool {
+			l.target = hash2(c.Tool, "")
+		}
+		if c.ToolCallID != "" {
+			l.response = hash2(c.ToolCallID, "tool")
+		}
+	}
+}
+
+// merge joins two versions of one span field by field, whatever their order.
+func (a *Assembler) merge(t *trace, i int32, c *schema.Call, res *Result) error {
+	l := &t.lines[i]
+	form := schema.AppendCall(a.s.form[:0], c)
+	a.s.form = form
+	if l.call != nil && bytes.Equal(form, l.call) {
+		res.Duplicate++
+		return nil
+	}
+	var old schema.Call
+	if l.cur != nil && l.call == nil {
+		old = *l.cur
+	} else if err := schema.DecodeCall(l.call, &old); err != nil {
+		return fmt.Errorf("merge span: %w", err)
+	}
+	merged := mergeCalls(&old, c)
+	if merged == old {
+		res.Duplicate++
+		return nil
+	}
+	res.Merged++
+	a.tell(t, i, -1)
+	if t.lines[i].failure != schema.NoFailure {
+		t.failures--
+	}
+	parent := merged.Parent
+	a.describe(l, &merged)
+	l.cur = &merged
+	a.fresh = append(a.fresh, lineRef{t, i})
+	l.parent = parent
+	if l.failure != schema.NoFailure {
+		t.failures++
+	}
+	a.tell(t, i, 1)
+	if up := t.find(parent, 0); t.lines[i].up < 0 && up >= 0 && up != i {
+		a.attach(t, i, up)
+	}
+	a.spread(t, i, &merged)
+	a.queue(t, i)
+	return nil
+}
+
+// flush evaluates what is queued and appends the entries as one log record.
+func (a *Assembler) flush(now int64, res *Result) error {
+	at := max(a.recorded, now/1000)
+	a.batch.Reset(at)
+	for ti := 0; ti < len(a.touched); ti++ {
+		t := a.touched[ti]
+		a.s.reset(t)
+		// Evaluating one line may queue others of the trace, once each.
+		for qi := 0; qi < len(t.queued); qi++ {
+			i := t.queued[qi]
+			t.lines[i].queued = false
+			if err := a.post(t, i, now); err != nil {
+				return err
+			}
+		}
+		t.queued = t.queued[:0]
+		t.touched = false
+	}
+	res.Entries = a.batch.Len()
+	if a.batch.Len() == 0 {
+		res.End = a.end
+		a.clearCur()
+		return nil
+	}
+	a.recorded = at
+	a.before = a.end
+	end, err := a.o.Append(a.batch.Bytes(), a.batch.Len())
+	if err != nil {
+		return fmt.Errorf("append entries: %w", err)
+	}
+	a.end = end
+	res.End = end
+	for _, t := range a.touched {
+		a.markDirty(t, end)
+	}
+	a.clearCur()
+	a.metrics.entries.Add(float64(a.batch.Len()))
+	return nil
+}
+
+// clearCur forgets the callers' calls.
+func (a *Assembler) clearCur() {
+	for _, f := range a.fresh {
+		f.t.lines[f.idx].cur = nil
+	}
+	clear(a.fresh)
+	a.fresh = a.fresh[:0]
+}
+
+// post evaluates one line and adds the entries that bring the journal to it.
+func (a *Assembler) post(t *trace, i int32, now int64) error {
+	l := &t.lines[i]
+	c := l.cur
+	if c == nil {
+		if err := schema.DecodeCall(l.call, &a.s.call); err != nil {
+			return fmt.Errorf("evaluate span: %w", err)
+		}
+		c = &a.s.call
+	}
+	p := &a.s.posting
+	*p = schema.Posting{}
+	before := l.state
+	state := a.evaluate(t, i, c, p)
+	if l.role&schema.RoleCoversSubtree != 0 {
+		a.residual(t, i, c, now)
+	}
+	l = &t.lines[i]
+	callForm := l.call
+	if l.cur != nil {
+		callForm = schema.AppendCall(a.s.form[:0], c)
+		a.s.form = callForm
+	}
+	postForm := schema.AppendPosting(a.s.post[:0], p, c)
+	a.s.post = postForm
+	l.state = state
+	if (before == statePromoted) != (state == statePromoted) {
+		a.promotionChanged(t, i, state == statePromoted)
+		l = &t.lines[i]
+	}
+	if l.version > 0 && bytes.Equal(callForm, l.call) && bytes.Equal(postForm, l.post) {
+		return nil
+	}
+	if l.version > 0 {
+		a.batch.Add(-1, l.version, l.received, l.call, l.post)
+	}
+	l.version++
+	a.batch.Add(1, l.version, l.received, callForm, postForm)
+	// One allocation holds both forms.
+	buf := make([]byte, len(callForm)+len(postForm))
+	n := copy(buf, callForm)
+	copy(buf[n:], postForm)
+	if l.version == 1 {
+		a.bytes += lineBytes
+	}
+	a.bytes += int64(len(buf) - len(l.call) - len(l.post))
+	l.call, l.post = buf[:n:n], buf[n:]
+	t.markPage(i)
+	if state == statePending || !l.settled && l.role&schema.RoleAggregate != 0 && l.usage == schema.UsageKnown {
+		if l.version == 1 {
+			a.wait(t, i, now+int64(a.o.Settle))
+		}
+	}
+	return nil
+}
+
+// wait has a line settled at the given time.
+func (a *Assembler) wait(t *trace, i int32, due int64) {
+	a.timers = append(a.timers, timer{due, t, i})
+	t.timers++
+}
+
+// queue marks a line for evaluation.
+func (a *Assembler) queue(t *trace, i int32) {
+	if i < 0 || a.quiet || t.lines[i].queued {
+		return
+	}
+	t.lines[i].queued = true
+	t.queued = append(t.queued, i)
+	if !t.touched {
+		t.touched = true
+		a.touched = append(a.touched, t)
+	}
+}
+
+func (t *trace) find(span schema.SpanID, part uint16) int32 {
+	if part == 0 && t.index != nil {
+		if i, ok := t.index[span]; ok {
+			return i
+		}
+		return -1
+	}
+	for i := range t.lines {
+		if t.lines[i].span == span && t.lines[i].part == part {
+			return int32(i)
+		}
+	}
+	return -1
+}
+
+// few is the number of lines up to which a scan beats a map.
+const few = 24
+
+// scratch is reused by every evaluation under the lock.
+type scratch struct {
+	call    schema.Call
+	other   schema.Call
+	posting schema.Posting
+	form    []byte
+	post    []byte
+	ids     map[int32]*schema.Identity
+	pool    []schema.Identity
+	order   []int32
+}
+
+func (s *scratch) reset(*trace) {
+	if s.ids == nil {
+		s.ids = map[int32]*schema.Identity{}
+	}
+	clear(s.ids)
+}
+
+func cap32(n uint64) uint32 { return uint32(min(n, 1<<32-1)) }

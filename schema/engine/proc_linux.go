@@ -1,0 +1,28 @@
+package engine
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// orphanSignal tells the child that the parent is gone, as the end of the
+// lifeline does.
+const orphanSignal = syscall.SIGUSR1
+
+// childAttr puts the child into a process group of its own, out of reach of a
+// terminal's signals, and has the kernel signal it should the thread that
+// started it end: the belt to the lifeline's braces.
+func childAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: orphanSignal}
+}
+
+// lowerPriority raises the nice value of every thread of this process group.
+func lowerPriority() error {
+	if unix.Getpgrp() != os.Getpid() {
+		return fmt.Errorf("process %d leads no group", os.Getpid())
+	}
+	return unix.Setpriority(unix.PRIO_PGRP, 0, 5)
+}
