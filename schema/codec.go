@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"unsafe"
 )
 
 // The binary forms below are what the write-ahead log, the local store and
@@ -95,8 +96,9 @@ func AppendCall(b []byte, c *Call) []byte {
 
 // DecodeCall reads what AppendCall wrote, replacing all of c. Strings are copied
 // out of b.
-func DecodeCall(b []byte, c *Call) error {
-	d := decoder{b: b}
+func DecodeCall(b []byte, c *Call) error { return decodeCall(decoder{b: b}, c) }
+
+func decodeCall(d decoder, c *Call) error {
 	if d.byte() != callForm {
 		return fmt.Errorf("decode call: %w", ErrForm)
 	}
@@ -207,7 +209,10 @@ func AppendPosting(b []byte, p *Posting, c *Call) []byte {
 
 // DecodePosting reads what AppendPosting wrote, replacing all of p.
 func DecodePosting(b []byte, p *Posting, c *Call) error {
-	d := decoder{b: b}
+	return decodePosting(decoder{b: b}, p, c)
+}
+
+func decodePosting(d decoder, p *Posting, c *Call) error {
 	if d.byte() != postingForm {
 		return fmt.Errorf("decode posting: %w", ErrForm)
 	}
@@ -316,6 +321,19 @@ func (r *RawEntry) Decode(e *Entry) error {
 	return nil
 }
 
+// DecodeShared is Decode with strings that point into the entry's bytes, which
+// must not change while e is used.
+func (r *RawEntry) DecodeShared(e *Entry) error {
+	if err := decodeCall(decoder{b: r.Call, share: true}, &e.Call); err != nil {
+		return err
+	}
+	if err := decodePosting(decoder{b: r.Posting, share: true}, &e.Posting, &e.Call); err != nil {
+		return err
+	}
+	e.Sign, e.Version, e.RecordedAt = r.Sign, r.Version, r.RecordedAt
+	return nil
+}
+
 // EachEntry calls f for each entry of a batch payload. The slices point into b.
 func EachEntry(b []byte, f func(RawEntry) error) error {
 	d := decoder{b: b}
@@ -355,8 +373,9 @@ func appendString(b []byte, s string) []byte {
 
 // decoder reads forward; after a short read bad is set and every result is zero.
 type decoder struct {
-	b   []byte
-	bad bool
+	b     []byte
+	bad   bool
+	share bool // strings point into b
 }
 
 func (d *decoder) byte() byte {
@@ -418,4 +437,28 @@ func (d *decoder) bytes() []byte {
 	return v
 }
 
-func (d *decoder) string() string { return string(d.bytes()) }
+func (d *decoder) string() string {
+	b := d.bytes()
+	if d.share && len(b) > 0 {
+		return unsafe.String(&b[0], len(b))
+	}
+	return string(b)
+}
+
+// LineKey is the part of a call's binary form that names its line: tenant, trace,
+// span and part. It shares the call's bytes.
+func LineKey(call []byte) string {
+	d := decoder{b: call}
+	d.byte()
+	d.bytes()
+	n := len(call) - len(d.b) + len(TraceID{}) + len(SpanID{})
+	if d.bad || n+len(SpanID{}) > len(call) {
+		return ""
+	}
+	// The parent stands between span and part; it never changes between two
+	// versions that cancel each other.
+	rest := decoder{b: call[n+len(SpanID{}):]}
+	rest.uvarint()
+	end := len(call) - len(rest.b)
+	return unsafe.String(&call[1], end-1)
+}

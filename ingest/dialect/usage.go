@@ -319,12 +319,14 @@ func (rec *record) pick(c *schema.Call) (usage, bool) {
 		return usage{}, false
 	}
 	u := fams[best]
-	if u.reason.st == countMissing { // a detail is the same in every family
-		for i := range fams {
-			if fams[i].reason.st == countOK && fams[i].out == u.out {
-				u.reason = fams[i].reason
-				break
-			}
+	// Output and reasoning mean the same in every family, so what one leaves out
+	// another may say; input and cache are never mixed.
+	for i := range fams {
+		if u.out.st == countMissing {
+			u.out = fams[i].out
+		}
+		if u.reason.st == countMissing && fams[i].reason.st == countOK && fams[i].out.n == u.out.n {
+			u.reason = fams[i].reason
 		}
 	}
 	return u, true

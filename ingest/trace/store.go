@@ -3,6 +3,7 @@ package trace
 import (
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/flyball/flyball/schema"
 )
@@ -231,6 +232,7 @@ type dirtyRef struct {
 
 // Page is one page of a trace to be written to the store.
 type Page struct {
+	Day   uint32
 	Key   []byte
 	Page  int
 	Value []byte
@@ -262,11 +264,17 @@ func (a *Assembler) Save(now int64, all bool, f func(Page) error) (safe, end uin
 			continue
 		}
 		over--
+		if today := uint32(now / dayNs); today > t.day+1 { // before its day is forgotten
+			t.day = today
+			for page := range t.pages {
+				t.pages[page] = true
+			}
+		}
 		for page, dirty := range t.pages {
 			if !dirty {
 				continue
 			}
-			if err := f(Page{storeKey(nil, t.key), page, t.appendPage(nil, page)}); err != nil {
+			if err := f(Page{t.day, storeKey(nil, t.key), page, t.appendPage(nil, page)}); err != nil {
 				return 0, 0, err
 			}
 			t.pages[page] = false
@@ -336,5 +344,14 @@ func (a *Assembler) touchLRU(t *trace, now int64) {
 	a.pushLRU(t)
 }
 
+const dayNs = int64(24 * time.Hour)
+
 // lineBytes is what a line costs besides its binary forms.
 const lineBytes = 256
+
+// Resume tells the assembler where the log ends after a replay.
+func (a *Assembler) Resume(end uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.end = end
+}

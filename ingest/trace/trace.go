@@ -18,9 +18,10 @@ type Pricer interface {
 	Price(c *schema.Call, t *schema.Tokens, usage schema.Usage, kind schema.Kind, p *schema.Posting)
 }
 
-// Store keeps traces that left memory. Get returns nil for what it does not hold.
+// Store keeps traces that left memory, by the day they were first saved.
+// GetTrace returns nil for what it does not hold. now is unix nanoseconds.
 type Store interface {
-	GetTrace(key []byte) ([]byte, error)
+	GetTrace(key []byte, now int64) (pages []byte, day uint32, err error)
 }
 
 // Options of New. Price and Append are required.
@@ -96,6 +97,7 @@ type trace struct {
 	last       int64   // unix ns of the last change
 	unsaved    uint64  // log position of the first change the store lacks; valid if dirty
 	isDirty    bool
+	day        uint32 // under which the store keeps it
 	dirtyAt    int64
 	pages      []bool // dirty pages
 	evicted    bool
@@ -292,16 +294,21 @@ func (a *Assembler) open(tenant string, id schema.TraceID, now int64, create boo
 		key.tenant = own
 	}
 	var data []byte
+	day := uint32(now / dayNs)
 	if a.o.Store != nil {
-		var err error
-		if data, err = a.o.Store.GetTrace(storeKey(nil, key)); err != nil {
+		a.s.key = storeKey(a.s.key[:0], key)
+		got, d, err := a.o.Store.GetTrace(a.s.key, now)
+		if data = got; data != nil {
+			day = d
+		}
+		if err != nil {
 			return nil, fmt.Errorf("load trace: %w", err)
 		}
 	}
 	if data == nil && !create {
 		return nil, nil
 	}
-	t := &trace{key: key, root: -1, last: now}
+	t := &trace{key: key, root: -1, last: now, day: day}
 	if data != nil {
 		a.metrics.reloaded.Inc()
 		if err := a.load(t, data, now); err != nil {
@@ -563,6 +570,7 @@ type scratch struct {
 	ids     map[int32]*schema.Identity
 	pool    []schema.Identity
 	order   []int32
+	key     []byte
 }
 
 func (s *scratch) reset(*trace) {

@@ -95,6 +95,7 @@ func Main() {
 }
 
 func runChild() int {
+	nameProcess()
 	// A nicer child leaves the cores to the service that feeds it. The whole
 	// group, because the threads of the Go runtime exist already.
 	if err := lowerPriority(); err != nil {

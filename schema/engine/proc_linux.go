@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,6 +18,16 @@ const orphanSignal = syscall.SIGUSR1
 // started it end: the belt to the lifeline's braces.
 func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: orphanSignal}
+}
+
+// executable is this very binary, also after an upgrade has put another file
+// in its place.
+func executable() (string, error) { return "/proc/self/exe", nil }
+
+// nameProcess is what top shows; best effort, for the calling thread.
+func nameProcess() {
+	name := []byte("flyball-engine\x00")
+	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0)
 }
 
 // lowerPriority raises the nice value of every thread of this process group.

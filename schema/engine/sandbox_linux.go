@@ -55,7 +55,7 @@ func confine(cfg childConfig, env []string) error {
 	}
 	defer unix.Close(int(ruleset))
 
-	exe, err := os.Executable()
+	exe, err := executable()
 	if err != nil {
 		return fmt.Errorf("confine engine: %w", err)
 	}

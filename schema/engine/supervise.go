@@ -162,7 +162,7 @@ func (s *supervisor) stopping() bool {
 
 // once runs one child to its end, and calls ready when it serves.
 func (s *supervisor) once(ready func()) error {
-	exe, err := os.Executable()
+	exe, err := executable()
 	if err != nil {
 		return fmt.Errorf("start engine: %w", err)
 	}
@@ -183,6 +183,9 @@ func (s *supervisor) once(ready func()) error {
 	config, err := json.Marshal(s.cfg)
 	if err != nil {
 		return fmt.Errorf("start engine: %w", err)
+	}
+	if name, err := os.Executable(); err == nil {
+		cmd.Args[0] = name // what ps shows
 	}
 	cmd.Env = []string{childEnv + "=" + string(config)}
 	for _, name := range childInherits {

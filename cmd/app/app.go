@@ -1,0 +1,428 @@
+// Package app wires the parts into one service: it opens the data directory and
+// ClickHouse, serves OTLP, the API, the metrics and the page at /, reloads
+// configuration, and stops everything in the reverse order of its start.
+//
+// It guarantees that OTLP is accepted before ClickHouse is up, since the log
+// holds what comes, and that Stop is bounded. It refuses to listen beyond this
+// machine without keys.
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/flyball/flyball/ingest"
+	"github.com/flyball/flyball/ingest/dialect"
+	"github.com/flyball/flyball/ingest/otlp"
+	"github.com/flyball/flyball/ingest/price"
+	"github.com/flyball/flyball/query"
+	"github.com/flyball/flyball/schema"
+	"github.com/flyball/flyball/schema/engine"
+)
+
+// App is a running service.
+type App struct {
+	cfg      Config
+	path     string
+	env      []string
+	log      *slog.Logger
+	reg      *prometheus.Registry
+	keys     atomic.Pointer[schema.Keyring]
+	tenants  atomic.Pointer[map[string]*time.Location]
+	pricer   *ingest.Pricer
+	pipeline *ingest.Pipeline
+	sink     *ingest.ClickHouse
+	engine   atomic.Pointer[engine.Engine]
+	opening  atomic.Pointer[string] // what ClickHouse waits for
+	rejected atomic.Pointer[[]price.Rejection]
+	addrs    map[string]string
+	fail     chan error
+	ctx      context.Context
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+	closers  []closer // run last in, first out
+}
+
+type closer struct {
+	name string
+	f    func(context.Context) error
+}
+
+// New starts a service. path is the file that SIGHUP reads again, "" is none.
+func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err error) {
+	a := &App{cfg: cfg, path: path, env: env, log: log, reg: prometheus.NewRegistry(), addrs: map[string]string{}, fail: make(chan error, 1)}
+	a.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			_ = a.Stop()
+		}
+	}()
+	cat, err := a.loadPrices(cfg)
+	if err != nil {
+		return nil, err
+	}
+	a.pricer = ingest.NewPricer(cat)
+	if err := a.use(cfg); err != nil {
+		return nil, err
+	}
+	stopTracing, err := startTracing(a.ctx, cfg.Tracing, &cfg.Listen)
+	if err != nil {
+		return nil, err
+	}
+	a.onStop("tracing", stopTracing)
+	a.sink = &ingest.ClickHouse{}
+	a.pipeline, err = ingest.Open(ingest.Options{
+		Dir: cfg.Data, Dialect: dialectOptions(cfg), Price: a.pricer, Sink: a.sink,
+		Settle: time.Duration(cfg.Limits.Settle), Lateness: time.Duration(cfg.Limits.Lateness), MaxOpen: cfg.Limits.OpenRuns, MaxBytes: int64(cfg.Limits.OpenRunBytes),
+		WALBytes: int64(cfg.Limits.WALBytes), TenantSpansPerSecond: cfg.Limits.TenantSpansPerSecond, Logger: log, Registerer: a.reg,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.onStop("pipeline", func(context.Context) error { return a.pipeline.Close() })
+	a.wg.Add(1)
+	go func() { defer a.wg.Done(); a.openEngine() }()
+	a.onStop("engine", func(context.Context) error {
+		a.cancel()
+		a.wg.Wait()
+		if e := a.engine.Load(); e != nil {
+			return e.Close()
+		}
+		return nil
+	})
+	return a, a.listen()
+}
+
+func (a *App) onStop(name string, f func(context.Context) error) {
+	a.closers = append(a.closers, closer{name, f})
+}
+
+// Failed delivers what ends the service.
+func (a *App) Failed() <-chan error { return a.fail }
+
+// Addr is the address a listener got, by its name in the configuration.
+func (a *App) Addr(name string) string { return a.addrs[name] }
+
+func dialectOptions(cfg Config) dialect.Options {
+	return dialect.Options{Attributes: cfg.Attributes, Emitters: cfg.Emitters, Tools: cfg.Tools}
+}
+
+// use puts the reloadable parts in force.
+func (a *App) use(cfg Config) error {
+	ring, err := schema.NewKeyring(cfg.Keys)
+	if err != nil {
+		return fmt.Errorf("keys: %w", err)
+	}
+	a.keys.Store(ring)
+	zones := map[string]*time.Location{}
+	for t, tc := range cfg.Tenants {
+		if zones[t], err = time.LoadLocation(tc.Timezone); err != nil {
+			return fmt.Errorf("tenant %s: %w", t, err)
+		}
+	}
+	a.tenants.Store(&zones)
+	return nil
+}
+
+func (a *App) loadPrices(cfg Config) (*price.Catalogue, error) {
+	cat, rejected, err := price.Load(price.Options{NoEmbedded: !cfg.Prices.Embedded, Files: cfg.Prices.Files, AssumedInput: cfg.Limits.AssumedTokens.Input, AssumedOutput: cfg.Limits.AssumedTokens.Output})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rejected {
+		a.log.Warn("price row not taken", "source", r.Source, "row", r.Row, "reason", r.Reason)
+	}
+	a.rejected.Store(&rejected)
+	return cat, nil
+}
+
+// Reload reads configuration, keys and prices again. On an error everything stays
+// as it was.
+func (a *App) Reload() error {
+	cfg, err := LoadConfig(a.path, a.env)
+	if err != nil {
+		return err
+	}
+	cat, err := a.loadPrices(cfg)
+	if err != nil {
+		return err
+	}
+	if err := a.pipeline.UseDialect(dialectOptions(cfg)); err != nil {
+		return err
+	}
+	if err := a.use(cfg); err != nil {
+		return err
+	}
+	a.pricer.Use(cat)
+	a.log.Info("configuration reloaded")
+	return nil
+}
+
+// openEngine opens and migrates ClickHouse, again and again until it works.
+func (a *App) openEngine() {
+	pause := 200 * time.Millisecond
+	for a.ctx.Err() == nil {
+		e, err := a.tryEngine()
+		if err == nil {
+			a.engine.Store(e)
+			a.sink.Use(e)
+			a.log.Info("clickhouse is ready", "version", e.Version(), "embedded", e.Embedded())
+			return
+		}
+		msg := err.Error()
+		a.opening.Store(&msg)
+		if a.ctx.Err() == nil {
+			a.log.Error("clickhouse is not ready", "err", err, "again_in", pause)
+		}
+		select {
+		case <-a.ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, 10*time.Second)
+	}
+}
+
+func (a *App) tryEngine() (*engine.Engine, error) {
+	ctx, cancel := context.WithTimeout(a.ctx, time.Minute)
+	defer cancel()
+	e, err := engine.Open(ctx, engine.Options{
+		DSN: a.cfg.ClickHouse.DSN, Dir: filepath.Join(a.cfg.Data, "clickhouse"), Listen: a.cfg.Listen.ClickHouse,
+		MemoryBytes: int64(a.cfg.ClickHouse.Memory), Threads: a.cfg.ClickHouse.Threads, Database: a.cfg.ClickHouse.Database, Fsync: a.cfg.ClickHouse.Fsync,
+		Authorize: a.authorizeOperator, Logger: a.log, Registerer: a.reg,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := schema.Migrate(ctx, e.Conn(), a.cfg.ClickHouse.Cluster); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+// authorizeOperator guards the surfaces that see every tenant.
+func (a *App) authorizeOperator(r *http.Request) error {
+	ring := a.keys.Load()
+	if ring.Len() == 0 {
+		return nil // loopback only, which the configuration made sure of
+	}
+	secret, ok := schema.BearerToken(r.Header.Get("Authorization"))
+	if !ok {
+		if _, pass, basic := r.BasicAuth(); basic { // what Grafana's data source sends
+			secret = pass
+		} else {
+			secret = r.Header.Get("X-ClickHouse-Key")
+		}
+	}
+	key, ok := ring.Lookup(secret, time.Now())
+	if !ok || !key.AllowsAll() || key.Role != schema.KeyRead && key.Role != schema.KeyAdmin {
+		return errors.New("send a key with role read or admin and tenants: \"*\"")
+	}
+	return nil
+}
+
+func (a *App) conn() driver.Conn {
+	if e := a.engine.Load(); e != nil {
+		return e.Reader()
+	}
+	return nil
+}
+
+// listen opens every listener before any is served, so that a port in use is an
+// error of the start.
+func (a *App) listen() error {
+	var tlsConfig *tls.Config
+	if a.cfg.TLS.Cert != "" {
+		cert, err := tls.LoadX509KeyPair(a.cfg.TLS.Cert, a.cfg.TLS.Key)
+		if err != nil {
+			return fmt.Errorf("read tls certificate: %w", err)
+		}
+		tlsConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	}
+	recv, err := otlp.NewReceiver(otlp.Options{Consumer: a.pipeline, Keys: a.keys.Load, RequestBytes: int64(a.cfg.Limits.RequestBytes), InflightBytes: int64(a.cfg.Limits.InflightBytes), TLS: tlsConfig, Logger: a.log, Registerer: a.reg})
+	if err != nil {
+		return err
+	}
+	open := func(name, addr string) (net.Listener, error) {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return nil, fmt.Errorf("listen.%s: %w (is another Flyball or collector running? FLYBALL_LISTEN__%s moves it)", name, err, upper(name))
+		}
+		a.addrs[name] = l.Addr().String()
+		return l, nil
+	}
+	var grpcL, otlpL, httpL net.Listener
+	for _, l := range []struct {
+		name, addr string
+		dst        *net.Listener
+	}{{"otlp_grpc", a.cfg.Listen.OTLPGRPC, &grpcL}, {"otlp_http", a.cfg.Listen.OTLPHTTP, &otlpL}, {"http", a.cfg.Listen.HTTP, &httpL}} {
+		if l.addr == "" {
+			continue
+		}
+		if *l.dst, err = open(l.name, l.addr); err != nil {
+			for _, o := range []net.Listener{grpcL, otlpL, httpL} {
+				if o != nil {
+					_ = o.Close()
+				}
+			}
+			return err
+		}
+	}
+	if grpcL != nil {
+		s := recv.NewGRPCServer()
+		go func() { a.failed(s.Serve(grpcL)) }()
+		a.onStop("otlp_grpc", func(ctx context.Context) error {
+			done := make(chan struct{})
+			go func() { s.GracefulStop(); close(done) }()
+			select {
+			case <-done:
+			case <-ctx.Done():
+				s.Stop()
+			}
+			return nil
+		})
+	}
+	if otlpL != nil {
+		a.serve("otlp_http", otlpL, recv.NewHTTPServer())
+	}
+	if httpL != nil {
+		a.serve("http", httpL, &http.Server{Handler: a.router(), TLSConfig: tlsConfig, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10})
+	}
+	return nil
+}
+
+func (a *App) serve(name string, l net.Listener, s *http.Server) {
+	go func() {
+		var err error
+		if s.TLSConfig != nil {
+			err = s.ServeTLS(l, "", "")
+		} else {
+			err = s.Serve(l)
+		}
+		if !errors.Is(err, http.ErrServerClosed) {
+			a.failed(err)
+		}
+	}()
+	a.onStop(name, func(ctx context.Context) error {
+		if err := s.Shutdown(ctx); err != nil {
+			return s.Close()
+		}
+		return nil
+	})
+}
+
+func (a *App) failed(err error) {
+	if err == nil || a.ctx.Err() != nil {
+		return
+	}
+	select {
+	case a.fail <- err:
+	default:
+	}
+}
+
+// router serves the API, the metrics, health and the page at /.
+func (a *App) router() http.Handler {
+	gin.SetMode(gin.ReleaseMode)
+	r := gin.New()
+	r.Use(gin.CustomRecovery(func(c *gin.Context, err any) {
+		a.log.Error("request panicked", "path", c.Request.URL.Path, "err", err)
+		c.AbortWithStatus(http.StatusInternalServerError)
+	}))
+	r.GET("/livez", func(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"status": "ok"}) })
+	r.GET("/readyz", a.readyz)
+	metrics := promhttp.HandlerFor(a.reg, promhttp.HandlerOpts{EnableOpenMetrics: true})
+	r.GET("/metrics", func(c *gin.Context) {
+		if err := a.authorizeOperator(c.Request); err != nil {
+			c.JSON(http.StatusUnauthorized, gin.H{"detail": err.Error()})
+			return
+		}
+		metrics.ServeHTTP(c.Writer, c.Request)
+	})
+	api := query.New(query.Options{Conn: a.conn, Keys: a.keys.Load, Zone: a.zone, SQL: http.HandlerFunc(a.sql), Logger: a.log})
+	api.Mount(r)
+	api.MountPage(r, query.Setup{GRPC: a.addrs["otlp_grpc"], HTTP: a.addrs["otlp_http"]})
+	a.mountAdmin(r)
+	return r
+}
+
+func (a *App) sql(w http.ResponseWriter, r *http.Request) {
+	e := a.engine.Load()
+	if e == nil {
+		http.Error(w, "ClickHouse is not up yet; see /readyz", http.StatusServiceUnavailable)
+		return
+	}
+	e.ReadHandler().ServeHTTP(w, r)
+}
+
+func (a *App) zone(tenant string) *time.Location {
+	if z := (*a.tenants.Load())[tenant]; z != nil {
+		return z
+	}
+	return time.UTC
+}
+
+// readyz is 200 while OTLP is accepted; the body says what each part waits for.
+func (a *App) readyz(c *gin.Context) {
+	ch := gin.H{"ready": false}
+	if e := a.engine.Load(); e != nil {
+		ctx, cancel := context.WithTimeout(c.Request.Context(), time.Second)
+		defer cancel()
+		if err := e.Ping(ctx); err != nil {
+			ch["waits_for"] = err.Error()
+		} else {
+			ch["ready"] = true
+		}
+		ch["version"], ch["embedded"], ch["restarts"] = e.Version(), e.Embedded(), e.Restarts()
+	} else if why := a.opening.Load(); why != nil {
+		ch["waits_for"] = *why
+	} else {
+		ch["waits_for"] = "start"
+	}
+	c.JSON(http.StatusOK, gin.H{"status": "ready", "ingest": a.pipeline.Status(), "clickhouse": ch, "prices": a.pricer.Catalogue().Origins, "listen": a.addrs})
+}
+
+// Wait returns when something ends the service.
+func (a *App) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-a.fail:
+		return err
+	case err := <-a.pipeline.Failed():
+		return err
+	}
+}
+
+// Stop ends the service within about 20 seconds. What ClickHouse lacks stays in
+// the log.
+func (a *App) Stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var errs []error
+	for i := len(a.closers) - 1; i >= 0; i-- {
+		if err := a.closers[i].f(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("stop %s: %w", a.closers[i].name, err))
+		}
+	}
+	a.cancel()
+	a.wg.Wait()
+	a.closers = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flyball/flyball/cmd/app"
+)
+
+// global are the flags of every verb.
+type global struct {
+	server, config, key string
+	json                bool
+}
+
+// base is the URL of the running server.
+func (g *global) base() (string, error) {
+	if g.server != "" {
+		if !strings.Contains(g.server, "://") {
+			return "http://" + g.server, nil
+		}
+		return strings.TrimRight(g.server, "/"), nil
+	}
+	cfg, err := app.LoadConfig(g.config, os.Environ())
+	if err != nil {
+		return "", err
+	}
+	if cfg.Listen.HTTP == "" {
+		return "", errors.New("listen.http is off; name the server with --server URL")
+	}
+	scheme := "http"
+	if cfg.TLS.Cert != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + cfg.Listen.HTTP, nil
+}
+
+// call sends one request and returns the body of a success.
+func (g *global) call(ctx context.Context, method, path string, query url.Values, body any) ([]byte, error) {
+	base, err := g.base()
+	if err != nil {
+		return nil, err
+	}
+	var rd io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		rd = bytes.NewReader(b)
+	}
+	u := base + path
+	if len(query) > 0 {
+		u += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u, rd)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if g.key != "" {
+		req.Header.Set("Authorization", "Bearer "+g.key)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("no server answers at %s (%w); start one with `flyball serve` or name it with --server", base, errors.Unwrap(err))
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read answer of %s: %w", base, err)
+	}
+	if resp.StatusCode >= 400 {
+		var p struct {
+			Detail string `json:"detail"`
+		}
+		if json.Unmarshal(data, &p) != nil || p.Detail == "" {
+			p.Detail = strings.TrimSpace(string(data))
+		}
+		return nil, fmt.Errorf("%s: %s", resp.Status, p.Detail)
+	}
+	return data, nil
+}
+
+// filters are the flags of every question.
+type filters struct {
+	from, to, groupBy, interval string
+	tenants, where              []string
+	limit                       int
+}
+
+func (f *filters) flags(c *cobra.Command, group string) {
+	fl := c.Flags()
+	fl.StringVar(&f.from, "from", "", "start, RFC 3339 or a date (default: 24 hours ago)")
+	fl.StringVar(&f.to, "to", "", "end, exclusive")
+	fl.StringSliceVar(&f.tenants, "tenant", nil, "tenant (repeatable)")
+	fl.StringSliceVar(&f.where, "where", nil, "dimension=value (repeatable)")
+	fl.IntVar(&f.limit, "limit", 0, "rows at the most")
+	if group != "" {
+		fl.StringVar(&f.groupBy, "by", group, "dimensions, comma-separated")
+	}
+}
+
+func (f *filters) query() (url.Values, error) {
+	q := url.Values{}
+	set := func(k, v string) {
+		if v != "" {
+			q.Set(k, v)
+		}
+	}
+	set("from", f.from)
+	set("to", f.to)
+	set("group_by", f.groupBy)
+	set("interval", f.interval)
+	q["tenant"] = f.tenants
+	if f.limit > 0 {
+		set("limit", fmt.Sprint(f.limit))
+	}
+	for _, w := range f.where {
+		k, v, ok := strings.Cut(w, "=")
+		if !ok {
+			return nil, usageError{fmt.Errorf("--where %q: want dimension=value", w)}
+		}
+		q.Set(k, v)
+	}
+	return q, nil
+}
+
+// ask gets a question's answer and prints it as JSON or by f.
+func (g *global) ask(cmd *cobra.Command, path string, q url.Values, f func(w io.Writer, data map[string]any) error) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+	defer cancel()
+	data, err := g.call(ctx, http.MethodGet, path, q, nil)
+	if err != nil {
+		return err
+	}
+	if g.json {
+		_, err := cmd.OutOrStdout().Write(append(bytes.TrimSpace(data), '\n'))
+		return err
+	}
+	var m map[string]any
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	if err := dec.Decode(&m); err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	return f(cmd.OutOrStdout(), m)
+}
+
+func rowsOf(data map[string]any, name string) []map[string]any {
+	list, _ := data[name].([]any)
+	out := make([]map[string]any, 0, len(list))
+	for _, r := range list {
+		if m, ok := r.(map[string]any); ok {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// table prints rows under the given columns, "title=field".
+func table(w io.Writer, rows []map[string]any, columns ...string) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for i, c := range columns {
+		title, _, _ := strings.Cut(c, "=")
+		if i > 0 {
+			fmt.Fprint(tw, "\t")
+		}
+		fmt.Fprint(tw, strings.ToUpper(title))
+	}
+	fmt.Fprintln(tw)
+	for _, r := range rows {
+		for i, c := range columns {
+			title, field, ok := strings.Cut(c, "=")
+			if !ok {
+				field = title
+			}
+			if i > 0 {
+				fmt.Fprint(tw, "\t")
+			}
+			fmt.Fprint(tw, cell(r[field]))
+		}
+		fmt.Fprintln(tw)
+	}
+	return tw.Flush()
+}
+
+func cell(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "-"
+	case string:
+		if v == "" {
+			return "-"
+		}
+		return v
+	case json.Number:
+		s := v.String()
+		if i := strings.IndexByte(s, '.'); i >= 0 && len(s) > i+3 {
+			return s[:i+3]
+		}
+		return s
+	}
+	return fmt.Sprint(v)
+}

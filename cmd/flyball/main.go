@@ -1,0 +1,72 @@
+// Command flyball is the governor: the service, and the command line that asks it.
+//
+// Errors go to stderr as one line that says what to do. Exit codes: 0 ok, 1 failed,
+// 2 wrong usage.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flyball/flyball/schema/engine"
+)
+
+// Version is set by the build.
+var Version = "dev"
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func main() {
+	engine.Main()
+	os.Exit(run(os.Args[1:]))
+}
+
+func run(args []string) int {
+	root := &cobra.Command{
+		Use:           "flyball",
+		Short:         "A governor for AI-agent spend",
+		Long:          "Flyball measures what every agent run costs and how much work it fans out into.\nStart with `flyball serve`, or see it work with `flyball demo`.",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	g := &global{}
+	f := root.PersistentFlags()
+	f.StringVar(&g.server, "server", "", "URL of the running server (default: listen.http of the configuration)")
+	f.StringVar(&g.config, "config", "", "configuration file")
+	f.StringVar(&g.key, "key", os.Getenv("FLYBALL_KEY"), "key to authenticate with (or FLYBALL_KEY)")
+	f.BoolVar(&g.json, "json", false, "print JSON")
+	root.AddCommand(serveCommand(g), ingestCommand(g), decodeCommand(g), demoCommand(g), sqlCommand(g), callsCommand(g), runsCommand(g), spendCommand(g),
+		amplificationCommand(g), retriesCommand(g), coverageCommand(g), pricesCommand(g), repriceCommand(g), keyCommand(g), doctorCommand(g), versionCommand(g))
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	wrapArgs(root)
+	root.SetArgs(args)
+	err := root.Execute()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "flyball: "+strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))
+	if errors.As(err, &usageError{}) || strings.HasPrefix(err.Error(), "unknown command") {
+		return 2
+	}
+	return 1
+}
+
+// wrapArgs makes every complaint about arguments a usage error.
+func wrapArgs(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return usageError{fmt.Errorf("%w; usage: %s", err, cmd.UseLine())}
+			}
+			return nil
+		}
+	}
+	for _, sub := range c.Commands() {
+		wrapArgs(sub)
+	}
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func spendCommand(g *global) *cobra.Command {
+	f := &filters{}
+	c := &cobra.Command{Use: "spend", Short: "What was spent, by whom and on what", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		q, err := f.query()
+		if err != nil {
+			return err
+		}
+		return g.ask(cmd, "/api/v1/spend", q, func(w io.Writer, d map[string]any) error { return printSpend(w, d, f.groupBy, f.interval != "") })
+	}}
+	f.flags(c, "tenant,model")
+	c.Flags().StringVar(&f.interval, "interval", "", "a row per interval, e.g. 1h or 1d")
+	return c
+}
+
+func printSpend(w io.Writer, d map[string]any, by string, interval bool) error {
+	var cols []string
+	for _, g := range strings.Split(by, ",") {
+		if g != "" {
+			cols = append(cols, g)
+		}
+	}
+	if interval {
+		cols = append(cols, "at")
+	}
+	if err := table(w, rowsOf(d, "rows"), append(cols, "calls", "usd=cost_usd", "unpriced=unpriced_calls", "unknown=unknown_calls")...); err != nil {
+		return err
+	}
+	t, _ := d["total"].(map[string]any)
+	_, err := fmt.Fprintf(w, "total %s USD for %s calls; beside it %s without a price, %s of unknown usage, %s from sampled traces\n", cell(t["cost_usd"]), cell(t["calls"]), cell(t["unpriced_calls"]), cell(t["unknown_calls"]), cell(t["sampled_calls"]))
+	return err
+}
+
+func amplificationCommand(g *global) *cobra.Command {
+	f := &filters{}
+	c := &cobra.Command{Use: "amplification", Short: "How much work one user request became", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		q, err := f.query()
+		if err != nil {
+			return err
+		}
+		return g.ask(cmd, "/api/v1/amplification", q, func(w io.Writer, d map[string]any) error { return printAmplification(w, d, f.groupBy) })
+	}}
+	f.flags(c, "workflow")
+	return c
+}
+
+func printAmplification(w io.Writer, d map[string]any, by string) error {
+	return table(w, rowsOf(d, "rows"), append(strings.Split(by, ","), "requests", "model=model_calls", "tools=tool_calls", "retries", "amplification=ratio", "p99", "retry x=retry_multiplier", "cost x=cost_amplification", "usd=cost_usd", "unknown=unknown_calls")...)
+}
+
+func retriesCommand(g *global) *cobra.Command {
+	f := &filters{}
+	c := &cobra.Command{Use: "retries", Short: "Who retried what, and what it wasted", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		q, err := f.query()
+		if err != nil {
+			return err
+		}
+		return g.ask(cmd, "/api/v1/retries", q, printRetries)
+	}}
+	f.flags(c, "")
+	return c
+}
+
+func printRetries(w io.Writer, d map[string]any) error {
+	return table(w, rowsOf(d, "rows"), "layer", "failure", "retries", "wasted usd=wasted_usd")
+}
+
+func coverageCommand(g *global) *cobra.Command {
+	f := &filters{}
+	c := &cobra.Command{Use: "coverage", Short: "What is not known", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		q, err := f.query()
+		if err != nil {
+			return err
+		}
+		return g.ask(cmd, "/api/v1/coverage", q, printCoverage)
+	}}
+	f.flags(c, "")
+	return c
+}
+
+func printCoverage(w io.Writer, d map[string]any) error {
+	return table(w, rowsOf(d, "rows"), "provider", "model", "calls", "unpriced", "unknown", "estimated", "assumed basis=assumed_basis", "sampled", "usd=cost_usd")
+}
+
+func callsCommand(g *global) *cobra.Command {
+	var trace, run string
+	var history bool
+	f := &filters{}
+	c := &cobra.Command{Use: "calls", Short: "Single calls", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		q, err := f.query()
+		if err != nil {
+			return err
+		}
+		if trace != "" {
+			q.Set("trace_id", trace)
+		}
+		if run != "" {
+			q.Set("run_id", run)
+		}
+		if history {
+			q.Set("history", "1")
+		}
+		return g.ask(cmd, "/api/v1/calls", q, func(w io.Writer, d map[string]any) error {
+			return table(w, rowsOf(d, "calls"), "started=started_at", "tenant", "run=run_id", "kind", "name", "model", "attempt", "layer=retry_layer", "failure", "usd=cost_usd", "status=cost_status")
+		})
+	}}
+	f.flags(c, "")
+	c.Flags().StringVar(&trace, "trace", "", "trace id")
+	c.Flags().StringVar(&run, "run", "", "run id")
+	c.Flags().BoolVar(&history, "history", false, "every entry with its sign")
+	c.AddCommand(explainCommand(g))
+	return c
+}
+
+func runsCommand(g *global) *cobra.Command {
+	f := &filters{}
+	c := &cobra.Command{Use: "runs [RUN]", Short: "The latest runs, or the report of one", Args: cobra.MaximumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		q, err := f.query()
+		if err != nil {
+			return err
+		}
+		if len(args) == 1 {
+			return g.ask(cmd, "/api/v1/runs/"+url.PathEscape(args[0]), q, printRun)
+		}
+		return g.ask(cmd, "/api/v1/runs", q, func(w io.Writer, d map[string]any) error {
+			return table(w, rowsOf(d, "rows"), "started=started_at", "tenant", "run=run_id", "workflow", "user", "status", "model=model_calls", "tools=tool_calls", "retries", "amplification", "usd=cost_usd", "unpriced=unpriced_calls", "unknown=unknown_calls")
+		})
+	}}
+	f.flags(c, "")
+	return c
+}
+
+// printRun prints a run report the way a production trace is read.
+func printRun(w io.Writer, d map[string]any) error {
+	fmt.Fprintf(w, "run %s  %s  tenant %s  user %s  workflow %s\n", cell(d["run_id"]), cell(d["status"]), cell(d["tenant"]), cell(d["user"]), cell(d["workflow"]))
+	fmt.Fprintf(w, "  amplification %s = %s model calls + %s tool calls + %s retries + %s fallbacks + %s hedges for %s request\n", cell(d["amplification"]), cell(d["model_calls"]), cell(d["tool_calls"]), cell(d["retries"]), cell(d["fallbacks"]), cell(d["hedges"]), cell(d["requests"]))
+	fmt.Fprintf(w, "  cost %s USD, %s USD of it wasted; %s calls without a price, %s of unknown usage\n", cell(d["cost_usd"]), cell(d["wasted_usd"]), cell(d["unpriced_calls"]), cell(d["unknown_calls"]))
+	for _, m := range []struct{ title, field string }{{"retries by layer", "retries_by_layer"}, {"failures", "failures"}, {"counted by kind", "kinds"}, {"marked", "flags"}} {
+		if v, ok := d[m.field].(map[string]any); ok && len(v) > 0 {
+			fmt.Fprintf(w, "  %s: %s\n", m.title, strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(v), "map["), "]"))
+		}
+	}
+	fmt.Fprintln(w)
+	var tree func(calls []map[string]any, depth int)
+	tree = func(calls []map[string]any, depth int) {
+		for _, c := range calls {
+			note := ""
+			if c["aggregate"] == true {
+				note = "  (repeats what is below)"
+			}
+			if s := cell(c["duplicate_of"]); s != "-" {
+				note = "  (same call as " + s + ")"
+			}
+			if l := cell(c["retry_layer"]); l != "-" {
+				note += "  attempt " + cell(c["attempt"]) + " by " + l
+			}
+			if h := cell(c["hidden_attempts"]); h != "0" {
+				note += "  +" + h + " attempts inside the SDK"
+			}
+			if f := cell(c["failure"]); f != "-" {
+				note += "  failed: " + f
+			}
+			cost := cell(c["cost_usd"])
+			if st := cell(c["cost_status"]); st == "unpriced" || st == "unknown" {
+				cost = st
+			}
+			fmt.Fprintf(w, "%s%-9s %s  %s  %s%s\n", strings.Repeat("  ", depth), cell(c["kind"]), cell(c["name"]), cell(c["model"]), cost, note)
+			tree(rowsOf(c, "children"), depth+1)
+		}
+	}
+	tree(rowsOf(d, "calls"), 0)
+	return nil
+}
+
+func sqlCommand(g *global) *cobra.Command {
+	c := &cobra.Command{Use: "sql QUERY", Short: "Read-only SQL over everything stored", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		format := "TSV"
+		if st, err := os.Stdout.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 {
+			format = "PrettyCompact"
+		}
+		if g.json {
+			format = "JSON"
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Minute)
+		defer cancel()
+		base, err := g.base()
+		if err != nil {
+			return err
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/api/v1/sql?default_format="+format, bytes.NewReader([]byte(args[0])))
+		if err != nil {
+			return usageError{err}
+		}
+		if g.key != "" {
+			req.Header.Set("Authorization", "Bearer "+g.key)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return fmt.Errorf("no server answers at %s; start one with `flyball serve` or name it with --server", base)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode >= 400 {
+			msg, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+			return fmt.Errorf("%s", strings.TrimSpace(string(msg)))
+		}
+		_, err = io.Copy(cmd.OutOrStdout(), resp.Body)
+		return err
+	}}
+	return c
+}

@@ -1,0 +1,207 @@
+// The set-ups that are recorded: script, packages whose versions are kept, scenarios, and in plain words what
+// each emitter loses. A scenario is <api>-<mode>; js/lib.mjs and py/common.py say what a mode does.
+
+const each = (api, ...modes) => modes.map((m) => `${api}-${m}`);
+const FAILING = ['retry-429', 'retry-500', 'always-429'];
+
+const AISDK = [
+  ...each('chat', 'plain', 'cached', 'reasoning', 'tools', 'stream', 'abort', 'client-abort', 'tenant', ...FAILING),
+  ...each('responses', 'cached', 'cachewrite', 'reasoning', 'stream'),
+  'embeddings',
+  ...each('anthropic', 'plain', 'cached', 'smallcache', 'tools', 'stream', 'abort', 'retry-429'),
+  ...each('gemini', 'cached', 'reasoning', 'tools', 'stream-reasoning'),
+];
+const aisdk = (n) => ({
+  name: `aisdk${n}`, file: 'aisdk.mjs', vars: { AISDK: String(n) }, scenarios: AISDK,
+  packages: [`ai${n}`, `ai${n}-openai`, `ai${n}-anthropic`, `ai${n}-google`],
+  names: { [`ai${n}`]: 'ai', [`ai${n}-openai`]: '@ai-sdk/openai', [`ai${n}-anthropic`]: '@ai-sdk/anthropic', [`ai${n}-google`]: '@ai-sdk/google' },
+});
+
+
+const OPENAI = [
+  ...each('chat', 'plain', 'cached', 'cachewrite', 'reasoning', 'tools', 'stream', 'stream-nousage', 'abort', 'client-abort', 'tenant', ...FAILING),
+  ...each('responses', 'cached', 'reasoning', 'tools', 'stream'),
+  'embeddings',
+];
+const ANTHROPIC = each('anthropic', 'plain', 'cached', 'smallcache', 'reasoning', 'tools', 'stream', 'abort', 'client-abort', 'tenant', ...FAILING);
+
+const PY_OPENAI = OPENAI.filter((s) => s !== 'chat-client-abort');
+const PY_ANTHROPIC = ANTHROPIC.filter((s) => s !== 'anthropic-client-abort');
+
+const AGENT_PY = [
+  ...each('chat', 'plain', 'cached', 'cachewrite', 'reasoning', 'tools', 'stream', 'abort', 'tenant', ...FAILING),
+  ...each('responses', 'reasoning', 'tools'),
+  ...each('anthropic', 'plain', 'cached', 'smallcache', 'tools', 'stream'),
+];
+const AGENTS = [...each('responses', 'plain', 'cached', 'reasoning', 'tools', 'stream', 'tenant', 'retry-429', 'always-429'), ...each('chat', 'cached', 'tools', 'stream')];
+const LITELLM = [
+  ...each('chat', 'plain', 'cached', 'reasoning', 'tools', 'stream', 'stream-nousage', 'abort', 'tenant', ...FAILING),
+  'responses-cached', 'embeddings',
+  ...each('anthropic', 'plain', 'cached', 'smallcache', 'tools', 'stream'),
+  ...each('gemini', 'cached', 'reasoning'),
+];
+
+export const SETUPS = [
+  { ...aisdk(5), comment: 'Inner spans doGenerate, doStream and doEmbed repeat on the outer span; the outer generateText holds the last step only. Anthropic input leaves the cache out; OpenAI and Google input contains it. generateText has no cache or reasoning attribute: for Anthropic and Google the raw usage is in ai.response.providerMetadata, for OpenAI chat the cached and reasoning counts are nowhere. Google output leaves thoughts out. Each attempt is an inner span of its own.' },
+  { ...aisdk(6), comment: 'Inner spans repeat on the outer span, which sums the steps. Input contains the cache for every provider and output contains thoughts; inputTokenDetails.noCacheTokens says the uncached part. Google tool-use prompt tokens are in no attribute, only in ai.response.providerMetadata. The cache lifetimes of Anthropic are only in ai.response.providerMetadata. Each attempt is an inner span of its own.' },
+  {
+    name: 'openinference-js', file: 'sdk.mjs', vars: { INSTRUMENTATION: 'openinference' }, scenarios: [...OPENAI, ...ANTHROPIC],
+    packages: ['@arizeai/openinference-instrumentation-openai', '@arizeai/openinference-instrumentation-anthropic', 'openai', '@anthropic-ai/sdk'],
+    comment: 'Input contains the cache. The chat cache write has no attribute (only in output.value). Chat streams carry no tokens although the usage chunk arrives; embeddings carry none either. An OpenAI call that fails exports no span, retries inside the SDK are invisible, a dropped Anthropic stream exports no span. Cache lifetimes are only in output.value, and streams have no response id.',
+  },
+  {
+    name: 'traceloop-js', file: 'sdk.mjs', vars: { INSTRUMENTATION: 'traceloop' }, scenarios: [...OPENAI, ...ANTHROPIC],
+    packages: ['@traceloop/instrumentation-openai', '@traceloop/instrumentation-anthropic', 'openai', '@anthropic-ai/sdk'],
+    comment: 'OpenAI spans have no cache, cache-write or reasoning attribute; chat and responses streams carry no tokens; embeddings and failed OpenAI calls have no span. Anthropic input leaves the cache out, which no arithmetic tells when the cache is smaller than the input; Anthropic spans have no response id. Retries are invisible.',
+  },
+  {
+    name: 'langfuse-js', file: 'langfuse.mjs', scenarios: OPENAI,
+    packages: ['@langfuse/openai', '@langfuse/otel', '@langfuse/tracing', 'openai'],
+    comment: 'Usage is JSON in langfuse.observation.usage_details with disjoint buckets: output leaves reasoning out and must be added to output_reasoning_tokens, input leaves the cached part and input_cache_write_tokens out. No response id. Embeddings carry no usage. Retries are invisible, a failed call has level ERROR but no error status, a stream that ends early has no generation span.',
+  },
+  {
+    name: 'contrib-undici-js', file: 'sdk.mjs', vars: { INSTRUMENTATION: 'contrib' }, scenarios: OPENAI,
+    packages: ['@opentelemetry/instrumentation-openai', '@opentelemetry/instrumentation-undici', 'openai'],
+    comment: 'No cache, cache-write or reasoning attribute for chat or responses: absent is not zero. HTTP children show each attempt, with x-stainless-retry-count as a string array. A stream that ends early has no model span, only its HTTP span.',
+  },
+  {
+    name: 'anthropic-sdk-js', file: 'sdk.mjs', vars: { INSTRUMENTATION: 'native' }, scenarios: ANTHROPIC,
+    packages: ['anthropic-native'], names: { 'anthropic-native': '@anthropic-ai/sdk' },
+    comment: 'The SDK traces by itself. Input contains the cache, written tokens are split by lifetime in anthropic.usage.cache_creation.*. http.request.resend_count on the model span counts retries and is absent when there were none. A stream that ends early keeps input and cache but has no output.',
+  },
+  {
+    name: 'anthropic-sdk-undici-js', file: 'sdk.mjs', vars: { INSTRUMENTATION: 'native', UNDICI: '1' }, scenarios: each('anthropic', 'cached', ...FAILING),
+    packages: ['anthropic-native', '@opentelemetry/instrumentation-undici'], names: { 'anthropic-native': '@anthropic-ai/sdk' },
+    comment: 'As the SDK alone, with one HTTP child for each attempt: resend_count and the children count the same retries, so take the larger, not the sum.',
+  },
+  { ...aisdk(7), comment: 'invoke_agent repeats the sum of its chat spans. Input contains the cache, the written part is called cache_creation without lifetimes; reasoning has no attribute; Google tool-use prompt tokens are inside input. One chat span stands for all attempts, also when all of them fail. An aborted stream has spans without usage. The runtime context is not exported without an option.' },
+  {
+    ...aisdk(7), name: 'aisdk7-full', vars: { AISDK: '7', AISDK_FULL: '1' },
+    scenarios: [...each('chat', 'cached', 'reasoning', 'tools', 'tenant'), ...each('anthropic', 'cached', 'tools'), ...each('gemini', 'reasoning')],
+    comment: 'With usage, providerMetadata and runtimeContext switched on the details (noCacheTokens, reasoningTokens, raw provider usage) stand on three levels: root, step and chat. Attribution is ai.settings.context.*, on the root and the steps, not on the chat spans.',
+  },
+  {
+    name: 'langsmith-js', file: 'langsmith.mjs', scenarios: OPENAI,
+    vars: { LANGSMITH_TRACING: 'true', LANGSMITH_OTEL_ENABLED: 'true', LANGSMITH_API_KEY: 'none', LANGSMITH_ENDPOINT: 'http://127.0.0.1:14401', LANGSMITH_PROJECT: 'capture' },
+    packages: ['langsmith', 'openai'],
+    comment: 'Input contains the cache; details are JSON in gen_ai.usage.input_token_details and langsmith.usage_metadata, cache counts have no attribute of their own. The chain span has a response id and gen_ai.system langchain but no usage: it is not a call. A stream has no span of its own: its attributes are written on the enclosing traceable span, which becomes kind llm. Cache writes are lost. Failed calls have no error status. Embeddings have no span.',
+  },
+  {
+    name: 'contrib-py', env: 'compat', file: 'sdk.py', vars: { INSTRUMENTATION: 'contrib' }, scenarios: PY_OPENAI,
+    packages: ['opentelemetry-instrumentation-openai-v2', 'openai'],
+    comment: 'No cache, cache-write or reasoning attribute: absent is not zero. The responses API has no span at all. A stream without usage has no usage attributes rather than zeros. Retries are invisible. The scope has no version.',
+  },
+  {
+    name: 'contrib-latest-httpx-py', env: 'compat', file: 'sdk.py', scenarios: [...each('chat', 'plain', 'cached', 'reasoning', 'stream', ...FAILING), ...each('responses', 'cached', 'reasoning', 'tools'), 'embeddings'],
+    vars: { INSTRUMENTATION: 'contrib', HTTPX: '1', OTEL_INSTRUMENTATION_HTTP_CAPTURE_HEADERS_CLIENT_REQUEST: 'x-stainless-retry-count', OTEL_SEMCONV_STABILITY_OPT_IN: 'http,gen_ai_latest_experimental' },
+    packages: ['opentelemetry-instrumentation-openai-v2', 'opentelemetry-instrumentation-httpx', 'openai'],
+    comment: 'With the newest conventions switched on the scope of chat spans becomes opentelemetry.util.genai.handler while embeddings keep opentelemetry.instrumentation.openai_v2. Still no cache or reasoning attribute and no responses span. HTTP children show each attempt; the captured header is http.request.header.x_stainless_retry_count, with underscores.',
+  },
+  {
+    name: 'contrib-genai-py', env: 'openai2', file: 'sdk.py', vars: { INSTRUMENTATION: 'genai' }, scenarios: [...PY_OPENAI, ...PY_ANTHROPIC],
+    packages: ['opentelemetry-instrumentation-genai-openai', 'opentelemetry-instrumentation-genai-anthropic', 'openai', 'anthropic'],
+    comment: 'Input contains the cache, which is split into cache_read and cache_write; reasoning.output_tokens is set. Zero counts are omitted. Cache lifetimes are lost. A dropped Anthropic stream reports the stub output 1. Retries are invisible. Responses calls are called chat, with openai.api.type=responses.',
+  },
+  {
+    name: 'openinference-py', env: 'openai3', file: 'sdk.py', vars: { INSTRUMENTATION: 'openinference' }, scenarios: [...PY_OPENAI, ...PY_ANTHROPIC],
+    packages: ['openinference-instrumentation-openai', 'openinference-instrumentation-anthropic', 'openai', 'anthropic'],
+    comment: 'Input contains the cache; cache writes and reasoning have attributes. The Anthropic SDK from version 2 traces by itself: its span is a child of the instrumentation\'s span and both carry the same usage, so only one of the two is a call. Chat streams carry usage when it was asked for. Retries are visible only on the SDK\'s own Anthropic span (http.request.resend_count).',
+  },
+  {
+    name: 'traceloop-py', env: 'openai2', file: 'sdk.py', vars: { INSTRUMENTATION: 'traceloop' }, scenarios: [...PY_OPENAI, ...PY_ANTHROPIC],
+    packages: ['opentelemetry-instrumentation-openai', 'opentelemetry-instrumentation-anthropic', 'openai', 'anthropic'],
+    comment: 'Input contains the cache; OpenAI cache writes have no attribute, Anthropic lifetimes are lost. An Anthropic stream counts one output token too many (the stub of its first event is added to the cumulative count) and a dropped one has no span. A dropped OpenAI stream is a span without usage or error. Reasoning is gen_ai.usage.reasoning_tokens and missing for Anthropic. Retries are invisible.',
+  },
+  {
+    name: 'pydantic-ai', env: 'openai3', file: 'pydantic_agent.py', scenarios: AGENT_PY,
+    packages: ['pydantic-ai-slim', 'openai', 'anthropic'],
+    comment: 'Input contains the cache; reasoning is only in gen_ai.usage.details.reasoning_tokens; of the Anthropic lifetimes only details.ephemeral_1h_input_tokens is kept. Zero counts are omitted. The run span has aggregated_usage and must not be added. The Anthropic SDK traces by itself below the chat span with the same usage. operation.cost is the list price and knows the lifetimes. Retries inside the SDK are invisible.',
+  },
+  {
+    name: 'pydantic-ai-logfire', env: 'openai3', file: 'pydantic_agent.py', vars: { LOGFIRE: '1' }, scenarios: ['chat-cached', 'chat-tools', 'chat-retry-429', 'anthropic-cached', 'chat-stream'],
+    packages: ['pydantic-ai-slim', 'logfire', 'openai', 'anthropic'],
+    comment: 'As without logfire: logfire only configures the exporter. Trace ids start with the time.',
+  },
+  {
+    name: 'logfire-openai', env: 'openai3', file: 'logfire_openai.py', scenarios: ['chat-cached', 'chat-stream', 'chat-stream-nousage', 'chat-tools', 'chat-tenant', 'chat-always-429', 'responses-reasoning', 'embeddings', 'anthropic-cached', 'anthropic-stream'],
+    packages: ['logfire', 'openai', 'anthropic'],
+    comment: 'gen_ai.usage.raw holds the provider\'s usage object, with Anthropic lifetimes. A stream has two spans: the first without usage, then a sibling of kind log ("streaming response from … took") that carries usage and response id: it is the same call. Retries are invisible. Its scrubbing replaces the value of session.id by "[Scrubbed due to \'session\']". operation.cost is the list price. Failed calls have no token attributes.',
+  },
+  {
+    name: 'strands', env: 'openai2', file: 'strands_agent.py', scenarios: [...each('chat', 'plain', 'cached', 'tools', 'tenant', 'always-429', 'retry-429', 'abort'), ...each('anthropic', 'plain', 'cached', 'smallcache', 'tools')],
+    packages: ['strands-agents', 'openai', 'anthropic'],
+    comment: 'Input contains the cache, also for Anthropic, in this version. Both spellings of every count stand on the span, the cache in four attributes. gen_ai.system is the framework, not the provider; there is no response model and no response id. invoke_agent repeats the sum. Reasoning and Anthropic lifetimes are lost. Retries of the SDK are invisible, retries of the agent are no spans either. A dropped stream has no usage.',
+  },
+  {
+    name: 'litellm', env: 'openai2', file: 'litellm_sdk.py', scenarios: LITELLM, vars: { OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf', LITELLM_LOCAL_MODEL_COST_MAP: 'True' },
+    packages: ['litellm', 'openai'],
+    comment: 'A synchronous call under a span of the app writes its attributes on that span, the web handler\'s, which then looks like a model call; with two calls under one span only the last survives there, and the first is left only in its child raw_gen_ai_request, whose usage is a printed Python dict. Streams start a trace of their own. Input contains the cache; cache and reasoning have no attribute, only the printed dicts (metadata.usage_object, llm.<provider>.usage) have them, and gen_ai.cost.* bills them, lifetimes included. Empty strings stand for null. A stream without usage says 0 and 0. A failed call that is not a stream leaves nothing. The response id of Anthropic is invented.',
+  },
+  {
+    name: 'litellm-noroot', env: 'openai2', file: 'litellm_sdk.py', scenarios: ['chat-cached', 'anthropic-cached', 'chat-retry-429'], vars: { ROOT: '0', OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf', LITELLM_LOCAL_MODEL_COST_MAP: 'True' },
+    packages: ['litellm', 'openai'],
+    comment: 'Without a span of the app the call is litellm_request, with the printed provider usage in its child raw_gen_ai_request.',
+  },
+  {
+    name: 'litellm-early', env: 'openai2', file: 'litellm_sdk.py', scenarios: ['chat-cached', 'chat-tools', 'anthropic-cached'], vars: { EARLY: '1', OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf', LITELLM_LOCAL_MODEL_COST_MAP: 'True' },
+    packages: ['litellm', 'openai'],
+    comment: 'The web handler answers at once: callbacks race with the end of its span, so the attributes of one call or of all calls are missing there. The printed usage in raw_gen_ai_request is then all there is.',
+  },
+  {
+    name: 'litellm-v2', env: 'openai2', file: 'litellm_sdk.py', scenarios: LITELLM, vars: { LITELLM_OTEL_V2: 'true', OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf', LITELLM_LOCAL_MODEL_COST_MAP: 'True' },
+    packages: ['litellm', 'openai'],
+    comment: 'Only asynchronous calls make spans. Input contains the cache, split into cache_read and cache_creation; lifetimes and reasoning are lost; litellm.cost.total is the list price and knows the lifetimes that the span does not carry. A dropped stream carries a local estimate (input 10, output 5), a failed call 0 and 0. The user given as parameter is lost; the session becomes gen_ai.conversation.id. The response id of Anthropic is invented. One span stands for all attempts.',
+  },
+  {
+    name: 'openai-agents-openinference', env: 'openai3', file: 'openai_agents.py', vars: { INSTRUMENTATION: 'openinference' },
+    scenarios: AGENTS,
+    packages: ['openinference-instrumentation-openai-agents', 'openai-agents', 'openai'],
+    comment: 'Two root spans of kind AGENT and CHAIN carry the workflow\'s name, turns are CHAIN spans. Responses calls: input contains the cache, all details have attributes and the raw response is in output.value. Chat calls (kind generation): only prompt and completion, no cache, no reasoning, no response id, request model only; their streams carry no tokens. User, session and tenant of the run are lost. Retries are invisible.',
+  },
+  {
+    name: 'langfuse-py', env: 'openai2', file: 'langfuse_openai.py', scenarios: PY_OPENAI,
+    packages: ['langfuse', 'openai'],
+    comment: 'Usage details pass the shape of the API on: prompt_tokens and input_tokens contain the cache, completion_tokens contains reasoning. No response id. Embeddings carry {input}. Retries are invisible.',
+  },
+  {
+    name: 'mcp-openinference', env: 'openai2', file: 'mcp_tools.py', vars: { INSTRUMENTATION: 'openinference' }, scenarios: ['chat-cached'],
+    packages: ['mcp', 'openinference-instrumentation-mcp', 'openinference-instrumentation-openai', 'openai'],
+    comment: 'The MCP SDK 2 traces by itself (scope mcp-python-sdk): a client span "MCP send tools/call" and below it the server\'s span with execute_tool are one tool call. The server\'s model call hangs below it, across processes. The instrumentation adds no span of its own.',
+  },
+  {
+    name: 'mcp-traceloop', env: 'compat', file: 'mcp_tools.py', vars: { INSTRUMENTATION: 'traceloop' }, scenarios: ['chat-cached'],
+    packages: ['mcp', 'opentelemetry-instrumentation-mcp', 'opentelemetry-instrumentation-openai', 'openai'],
+    comment: 'get_weather.tool is the tool call; ResponseStreamWriter spans, also between the tool and the model call of the server, are plumbing. The server\'s spans are parents and children across processes and arrive first.',
+  },
+  {
+    name: 'clients-py', env: 'openai2', file: 'clients.py', http: false, scenarios: ['chat-requests', 'chat-httpx', 'chat-db', 'chat-tool'],
+    packages: ['opentelemetry-instrumentation-requests', 'opentelemetry-instrumentation-httpx', 'opentelemetry-instrumentation-sqlite3'],
+    comment: 'Plain client spans. db.statement and http.url are the old names. The call to the provider by plain HTTP is a billed model call that no model span shows. Below a tool span a database or HTTP span is part of that tool call.',
+  },
+  {
+    name: 'anthropic-sdk-py', env: 'openai3', file: 'sdk.py', vars: { INSTRUMENTATION: 'native' }, scenarios: PY_ANTHROPIC,
+    packages: ['anthropic'],
+    comment: 'As the SDK for Node: input contains the cache, lifetimes are split, http.request.resend_count counts retries and is absent when there were none. A stream that ends early has no output; error.type is connection_error.',
+  },
+  {
+    name: 'contrib-genai-httpx-openai3', env: 'openai3', file: 'sdk.py', scenarios: ['chat-cached', 'chat-stream', ...each('chat', ...FAILING), 'responses-reasoning'],
+    vars: { INSTRUMENTATION: 'genai', HTTPX: '1', OTEL_INSTRUMENTATION_HTTP_CAPTURE_HEADERS_CLIENT_REQUEST: 'x-stainless-retry-count', OTEL_SEMCONV_STABILITY_OPT_IN: 'http' },
+    packages: ['opentelemetry-instrumentation-genai-openai', 'opentelemetry-instrumentation-httpx', 'openai'],
+    comment: 'The OpenAI SDK from version 3 uses httpx2, which this HTTP instrumentation does not see: no HTTP children, so retries are invisible again.',
+  },
+  {
+    name: 'openai-agents-genai', env: 'openai3', file: 'openai_agents.py', vars: { INSTRUMENTATION: 'genai' }, scenarios: AGENTS,
+    packages: ['opentelemetry-instrumentation-genai-openai-agents', 'opentelemetry-instrumentation-genai-openai', 'openai-agents', 'openai'],
+    comment: 'invoke_workflow and invoke_agent carry no usage; the chat spans come from the instrumentation of the client and hang below the agent. The group id becomes gen_ai.conversation.id. Trace metadata is lost.',
+  },
+  {
+    name: 'openai-agents-traceloop', env: 'openai3', file: 'openai_agents.py', vars: { INSTRUMENTATION: 'traceloop' }, scenarios: AGENTS,
+    packages: ['opentelemetry-instrumentation-openai-agents', 'openai-agents', 'openai'],
+    comment: 'Responses calls carry usage (input contains the cache); calls by the chat API are spans without any usage. gen_ai.provider.name stands on agent and workflow spans too. User, session and tenant of the run are lost.',
+  },
+  {
+    name: 'langfuse5-py', env: 'openai3', file: 'langfuse_openai.py', scenarios: PY_OPENAI,
+    packages: ['langfuse', 'openai'],
+    comment: 'As version 3: usage details pass the shape of the API on, inclusive. Metadata values are JSON texts ("acme" in quotes).',
+  },
+];

@@ -1,0 +1,509 @@
+package ingest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/flyball/flyball/ingest/dialect"
+	"github.com/flyball/flyball/ingest/otlp"
+	"github.com/flyball/flyball/ingest/trace"
+	"github.com/flyball/flyball/ingest/wal"
+	"github.com/flyball/flyball/schema"
+	"github.com/flyball/flyball/schema/state"
+)
+
+// Record kinds of the write-ahead log.
+const (
+	recordEntries  byte = 1 // a schema.Batch
+	recordBoundary byte = 2 // uvarint number of the chunk that ends here
+)
+
+const (
+	chunkEntries = 50_000
+	chunkAge     = time.Second
+)
+
+// Options of Open.
+type Options struct {
+	Dir      string // data directory; wal, state and quarantine live below it
+	Dialect  dialect.Options
+	Price    *Pricer
+	Sink     Sink // nil stores nothing in ClickHouse, for tests
+	Settle   time.Duration
+	Lateness time.Duration // how long a trace is remembered, default 24 h
+	MaxOpen  int           // traces in memory, default 100,000
+	MaxBytes int64         // memory of traces, default 256 MiB
+	WALBytes int64         // default 10 GiB
+	// TenantSpansPerSecond bounds each tenant; 0 is no bound.
+	TenantSpansPerSecond int
+	Logger               *slog.Logger
+	Registerer           prometheus.Registerer
+}
+
+// Pipeline is the way in: decoded requests become durable entries, and those rows
+// in ClickHouse. It is an otlp.Consumer.
+type Pipeline struct {
+	o       Options
+	metrics *metrics
+	reader  atomic.Pointer[dialect.Reader]
+	store   *state.Store
+	log     *wal.Log
+	asm     *trace.Assembler
+	limiter *tenantLimiter
+	calls   sync.Pool
+	node    []byte
+	hashKey []byte
+
+	chunk  chunkState // guarded by the assembler's lock: only touched in append
+	queued atomic.Int64
+	writer *writer
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+	fail chan error
+}
+
+// chunkState is the chunk that is being filled.
+type chunkState struct {
+	mu      sync.Mutex // append and tick
+	number  uint64
+	entries int
+	since   time.Time
+}
+
+// Open recovers what the log and the store hold and starts the background work.
+// It does not wait for ClickHouse.
+func Open(o Options) (*Pipeline, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Lateness == 0 {
+		o.Lateness = 24 * time.Hour
+	}
+	p := &Pipeline{o: o, metrics: newMetrics(o.Registerer), fail: make(chan error, 1)}
+	p.calls.New = func() any { s := make([]schema.Call, 0, 512); return &s }
+	if o.TenantSpansPerSecond > 0 {
+		p.limiter = newTenantLimiter(o.TenantSpansPerSecond)
+	}
+	var err error
+	p.store, err = state.Open(state.Options{Dir: filepath.Join(o.Dir, "state"), KeepDays: int((o.Lateness + 24*time.Hour - 1) / (24 * time.Hour)), Logger: o.Logger, Registerer: o.Registerer})
+	if err != nil {
+		return nil, err
+	}
+	p.log, err = wal.Open(wal.Options{Dir: filepath.Join(o.Dir, "wal"), MaxBytes: o.WALBytes, Logger: o.Logger, Registerer: o.Registerer})
+	if err != nil {
+		return nil, errors.Join(err, p.store.Close())
+	}
+	if err := errors.Join(p.identify(), p.UseDialect(o.Dialect)); err != nil {
+		return nil, errors.Join(err, p.log.Close(), p.store.Close())
+	}
+	p.asm = trace.New(trace.Options{Price: o.Price, Append: p.append, Store: p.store, Settle: o.Settle, MaxOpen: o.MaxOpen, MaxBytes: o.MaxBytes, Logger: o.Logger, Registerer: o.Registerer})
+	if err := p.recover(); err != nil {
+		return nil, errors.Join(err, p.log.Close(), p.store.Close())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.stop = cancel
+	p.metrics.watch(o.Registerer, p)
+	p.done.Add(1)
+	go func() { defer p.done.Done(); p.tick(ctx) }()
+	if o.Sink != nil {
+		p.done.Add(1)
+		go func() { defer p.done.Done(); p.writer.run(ctx) }()
+	}
+	return p, nil
+}
+
+// identify reads, or makes with the data, the node's name and the key of its
+// argument hashes. The log's lock keeps a second holder of the data out.
+func (p *Pipeline) identify() error {
+	for _, v := range [...]struct {
+		name string
+		dst  *[]byte
+	}{{keyNode, &p.node}, {keyHash, &p.hashKey}} {
+		b, err := p.store.Get(v.name)
+		if err != nil {
+			return err
+		}
+		if b == nil {
+			b = make([]byte, 16)
+			_, _ = rand.Read(b)
+			w := p.store.NewBatch()
+			if err := w.Put(v.name, b); err != nil {
+				return err
+			}
+			if err := w.Commit(true); err != nil {
+				return err
+			}
+		}
+		*v.dst = b
+	}
+	return nil
+}
+
+// UseDialect replaces attribute mapping and pins, for spans received from now on.
+func (p *Pipeline) UseDialect(o dialect.Options) error {
+	o.HashKey = p.hashKey
+	r, err := dialect.New(o)
+	if err != nil {
+		return err
+	}
+	p.reader.Store(r)
+	return nil
+}
+
+// Failed delivers the error after which nothing can be promised any more: the
+// process must stop.
+func (p *Pipeline) Failed() <-chan error { return p.fail }
+
+func (p *Pipeline) failed(err error) {
+	select {
+	case p.fail <- err:
+	default:
+	}
+}
+
+// Close stops taking data in, saves the open traces and closes the log and the
+// store. What ClickHouse lacks is in the log and follows at the next start.
+func (p *Pipeline) Close() error {
+	p.stop()
+	p.done.Wait()
+	_, err := p.checkpoint(time.Now().UnixNano(), true)
+	return errors.Join(err, p.log.Close(), p.store.Close())
+}
+
+// Position names in the store.
+const (
+	keyCheckpoint = "checkpoint" // log position up to which the store knows all traces
+	keyConfirmed  = "confirmed"  // last chunk ClickHouse has, and the position after it
+	keyNode       = "node"
+	keyHash       = "hash-key"
+)
+
+func position(b []byte, n int) []uint64 {
+	out := make([]uint64, n)
+	for i := range out {
+		v, k := binary.Uvarint(b)
+		if k <= 0 {
+			break
+		}
+		out[i], b = v, b[k:]
+	}
+	return out
+}
+
+// recover replays the log behind the last checkpoint.
+func (p *Pipeline) recover() error {
+	ck, err := p.store.Get(keyCheckpoint)
+	if err != nil {
+		return err
+	}
+	cf, err := p.store.Get(keyConfirmed)
+	if err != nil {
+		return err
+	}
+	checkpoint := wal.Position(position(ck, 1)[0])
+	confirmed := position(cf, 2)
+	if checkpoint > p.log.End() || wal.Position(confirmed[1]) > p.log.End() {
+		return fmt.Errorf("recover: the local store is ahead of the log (%d, %d > %d); was the wal directory replaced?", checkpoint, confirmed[1], p.log.End())
+	}
+	p.chunk.number = confirmed[0] + 1
+	p.writer = newWriter(p, confirmed[0], wal.Position(confirmed[1]))
+	from := max(p.log.Oldest(), min(checkpoint, wal.Position(confirmed[1])))
+	r, err := p.log.NewReader(from)
+	if err != nil {
+		return fmt.Errorf("recover: %w", err)
+	}
+	defer r.Close()
+	started, records := time.Now(), 0
+	for {
+		rec, ok, err := r.TryNext()
+		if err != nil {
+			return fmt.Errorf("recover: %w", err)
+		}
+		if !ok {
+			break
+		}
+		records++
+		switch rec.Kind {
+		case recordEntries:
+			n := 0
+			if err := schema.EachEntry(rec.Data, func(schema.RawEntry) error { n++; return nil }); err != nil {
+				return fmt.Errorf("recover record at %d: %w", rec.Start, err)
+			}
+			if rec.Start >= wal.Position(confirmed[1]) {
+				p.queued.Add(int64(n))
+				p.chunk.entries += n
+			}
+			if rec.Start >= checkpoint {
+				if err := p.asm.Replay(rec.Data, uint64(rec.End), time.Now().UnixNano()); err != nil {
+					return fmt.Errorf("replay record at %d: %w", rec.Start, err)
+				}
+			}
+		case recordBoundary:
+			if rec.Start >= wal.Position(confirmed[1]) {
+				n, _ := binary.Uvarint(rec.Data)
+				p.chunk.number, p.chunk.entries = n+1, 0
+			}
+		}
+	}
+	p.asm.Resume(uint64(p.log.End()))
+	p.chunk.since = time.Now()
+	if records > 0 {
+		p.o.Logger.Info("recovered from the log", "records", records, "queued_entries", p.queued.Load(), "took", time.Since(started).Round(time.Millisecond))
+	}
+	return nil
+}
+
+// append writes one record of entries; it runs under the assembler's lock.
+func (p *Pipeline) append(payload []byte, entries int) (uint64, error) {
+	p.chunk.mu.Lock()
+	defer p.chunk.mu.Unlock()
+	_, end, err := p.log.Append(recordEntries, payload)
+	if err != nil {
+		p.failed(err)
+		return 0, err
+	}
+	p.queued.Add(int64(entries))
+	if p.chunk.entries == 0 {
+		p.chunk.since = time.Now()
+	}
+	if p.chunk.entries += entries; p.chunk.entries >= chunkEntries {
+		if end, err = p.boundary(); err != nil {
+			return 0, err
+		}
+	}
+	return uint64(end), nil
+}
+
+// boundary ends the chunk. chunk.mu is held.
+func (p *Pipeline) boundary() (wal.Position, error) {
+	_, end, err := p.log.Append(recordBoundary, binary.AppendUvarint(nil, p.chunk.number))
+	if err != nil {
+		p.failed(err)
+		return 0, err
+	}
+	p.chunk.number++
+	p.chunk.entries = 0
+	return end, nil
+}
+
+// tick does what time asks for: settling, chunk boundaries, checkpoints.
+func (p *Pipeline) tick(ctx context.Context) {
+	t := time.NewTicker(100 * time.Millisecond)
+	defer t.Stop()
+	lastCheckpoint, lastExpire := time.Now(), time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.log.Failed():
+			p.failed(p.log.Err())
+			return
+		case <-t.C:
+		}
+		now := time.Now()
+		if _, err := p.asm.Tick(now.UnixNano()); err != nil {
+			p.failed(err)
+			return
+		}
+		p.chunk.mu.Lock()
+		if p.chunk.entries > 0 && now.Sub(p.chunk.since) >= chunkAge-100*time.Millisecond {
+			if end, err := p.boundary(); err == nil {
+				p.done.Add(1)
+				go func() { defer p.done.Done(); _ = p.log.Sync(ctx, end) }()
+			}
+		}
+		p.chunk.mu.Unlock()
+		if now.Sub(lastCheckpoint) >= time.Second {
+			lastCheckpoint = now
+			safe, err := p.checkpoint(now.UnixNano(), false)
+			if err != nil {
+				p.failed(err)
+				return
+			}
+			if err := p.log.Prune(min(safe, p.writer.safe())); err != nil {
+				p.o.Logger.Error("prune log", "err", err)
+			}
+		}
+		if now.Sub(lastExpire) >= time.Minute {
+			lastExpire = now
+			if err := p.store.Expire(now.UnixNano()); err != nil {
+				p.o.Logger.Error("expire local store", "err", err)
+			}
+		}
+	}
+}
+
+// checkpoint saves resting traces and returns the log position that the store no
+// longer needs. The store is written only after the log is durable that far.
+func (p *Pipeline) checkpoint(now int64, all bool) (wal.Position, error) {
+	b := p.store.NewBatch()
+	pages := 0
+	safe, end, err := p.asm.Save(now, all, func(pg trace.Page) error {
+		pages++
+		return b.PutTrace(pg.Day, pg.Key, pg.Page, pg.Value)
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := p.log.Sync(context.Background(), wal.Position(end)); err != nil {
+		return 0, fmt.Errorf("sync log before checkpoint: %w", err)
+	}
+	if err := b.Put(keyCheckpoint, binary.AppendUvarint(nil, safe)); err != nil {
+		return 0, err
+	}
+	if err := b.Commit(pages > 0 || all); err != nil {
+		return 0, err
+	}
+	p.asm.Shrink()
+	return wal.Position(safe), nil
+}
+
+// Traces takes spans in. It returns after the fsync that covers them.
+func (p *Pipeline) Traces(ctx context.Context, from otlp.Sender, td ptrace.Traces) (otlp.Result, error) {
+	n := td.SpanCount()
+	if err := p.admit(from, n, n*600); err != nil {
+		return otlp.Result{}, err
+	}
+	buf := p.calls.Get().(*[]schema.Call)
+	start := time.Now()
+	calls, rejected := p.reader.Load().AppendSpans((*buf)[:0], td, origin(from), start.UnixNano())
+	p.metrics.stage.WithLabelValues("dialect").Observe(time.Since(start).Seconds())
+	return p.take(ctx, buf, calls, rejected)
+}
+
+// Logs takes events of agent command lines in; other records are counted.
+func (p *Pipeline) Logs(ctx context.Context, from otlp.Sender, ld plog.Logs) (otlp.Result, error) {
+	n := ld.LogRecordCount()
+	if err := p.admit(from, n, n*600); err != nil {
+		return otlp.Result{}, err
+	}
+	buf := p.calls.Get().(*[]schema.Call)
+	calls, ignored, rejected := p.reader.Load().AppendLogs((*buf)[:0], ld, origin(from), time.Now().UnixNano())
+	p.metrics.ignored.WithLabelValues("logs").Add(float64(ignored))
+	return p.take(ctx, buf, calls, rejected)
+}
+
+// Metrics are answered with success and counted; no metric is a Call.
+func (p *Pipeline) Metrics(_ context.Context, _ otlp.Sender, md pmetric.Metrics) (otlp.Result, error) {
+	p.metrics.ignored.WithLabelValues("metrics").Add(float64(md.DataPointCount()))
+	return otlp.Result{}, nil
+}
+
+func (p *Pipeline) take(ctx context.Context, buf *[]schema.Call, calls []schema.Call, rejected dialect.Rejected) (otlp.Result, error) {
+	defer func() {
+		clear(calls) // do not keep the request's strings
+		*buf = calls[:0]
+		if cap(calls) <= 8192 {
+			p.calls.Put(buf)
+		}
+	}()
+	start := time.Now()
+	for i := range calls {
+		c := &calls[i]
+		if c.Kind.ModelLike() {
+			p.metrics.usage.WithLabelValues(c.Usage.String()).Inc()
+		}
+	}
+	res, err := p.asm.Add(calls, start.UnixNano())
+	if err != nil {
+		p.failed(err)
+		return otlp.Result{}, err
+	}
+	assembled := time.Now()
+	p.metrics.stage.WithLabelValues("trace").Observe(assembled.Sub(start).Seconds())
+	if err := p.log.Sync(ctx, wal.Position(res.End)); err != nil {
+		return otlp.Result{}, err
+	}
+	p.metrics.stage.WithLabelValues("fsync").Observe(time.Since(assembled).Seconds())
+	p.metrics.spans.WithLabelValues("new").Add(float64(res.New))
+	p.metrics.spans.WithLabelValues("duplicate").Add(float64(res.Duplicate))
+	p.metrics.spans.WithLabelValues("merged").Add(float64(res.Merged))
+	out := otlp.Result{}
+	if len(rejected) > 0 {
+		var reasons []string
+		for why, n := range rejected {
+			out.Rejected += n
+			reasons = append(reasons, fmt.Sprintf("%d spans: %s", n, why))
+			p.metrics.rejected.WithLabelValues(why).Add(float64(n))
+		}
+		sort.Strings(reasons)
+		out.Reasons = strings.Join(reasons, "; ")
+	}
+	return out, nil
+}
+
+// admit refuses before anything is claimed.
+func (p *Pipeline) admit(from otlp.Sender, spans, bytes int) error {
+	if err := p.log.Admit(bytes); err != nil {
+		p.metrics.refused.WithLabelValues("full").Inc()
+		return otlp.Overload{RetryAfter: 10 * time.Second, Reason: err.Error()}
+	}
+	if p.limiter != nil && from.Key.Tenant != "" {
+		if wait := p.limiter.take(from.Key.Tenant, spans, time.Now()); wait > 0 {
+			p.metrics.refused.WithLabelValues("rate").Inc()
+			return otlp.Overload{RetryAfter: wait, Throttled: true, Reason: fmt.Sprintf("tenant %s sends more than %d spans a second", from.Key.Tenant, p.o.TenantSpansPerSecond)}
+		}
+	}
+	return nil
+}
+
+// origin is what a credential says about a sender.
+func origin(from otlp.Sender) dialect.Origin {
+	if from.Local {
+		return dialect.Origin{Trusted: true}
+	}
+	o := dialect.Origin{Tenant: from.Key.Tenant, Trusted: from.Key.IsTrusted()}
+	if len(from.Key.Tenants) > 0 {
+		o.Tenant, o.Default, o.Allowed = "", from.Key.Tenant, from.Key.Allows
+	}
+	return o
+}
+
+// Status is what the readiness page says about ingest.
+type Status struct {
+	Queued      int64   `json:"queued"`      // entries not yet in the journal
+	LagSeconds  float64 `json:"lag_seconds"` // age of the oldest of them
+	WALBytes    int64   `json:"wal_bytes"`
+	Waiting     string  `json:"waiting,omitempty"` // what the writer waits for
+	Quarantined int64   `json:"quarantined"`
+	LastChunk   uint64  `json:"last_chunk"`
+}
+
+// Status reports how far behind the journal is.
+func (p *Pipeline) Status() Status {
+	st := p.log.Stats()
+	s := Status{Queued: p.queued.Load(), WALBytes: st.Bytes}
+	p.writer.status(&s)
+	return s
+}
+
+// Reprice evaluates one trace again with the prices of now and posts the
+// difference. It returns after the fsync.
+func (p *Pipeline) Reprice(ctx context.Context, tenant string, id schema.TraceID) (entries int, err error) {
+	res, err := p.asm.Reprice(tenant, id, time.Now().UnixNano())
+	if err != nil {
+		return 0, err
+	}
+	return res.Entries, p.log.Sync(ctx, wal.Position(res.End))
+}
+
+// PreviewReprice calls f for each line of a trace that Reprice would correct.
+func (p *Pipeline) PreviewReprice(tenant string, id schema.TraceID, f func(c *schema.Call, old, now *schema.Posting)) error {
+	return p.asm.Preview(tenant, id, f)
+}

@@ -1,0 +1,198 @@
+// Package state is the local store of one node: an embedded key-value store for
+// what must survive a restart and is not in the write-ahead log any more.
+//
+// It guarantees that what Commit returned for with sync is on stable storage,
+// all of a batch or nothing, and that looking for a trace nobody stored costs a
+// Bloom filter. It refuses to be opened twice. It keeps traces by the day they
+// were first saved, so that forgetting a day is one range delete. Its owner makes
+// sure that it is never ahead of the log.
+package state
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble"
+	"github.com/cockroachdb/pebble/bloom"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Options of Open.
+type Options struct {
+	Dir        string
+	KeepDays   int   // days a trace is kept after it was first saved, default 2
+	MaxBytes   int64 // oldest days go beyond this, default 4 GiB
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Store is an open local store. It is safe for concurrent use.
+type Store struct {
+	o  Options
+	db *pebble.DB
+}
+
+const day = 24 * time.Hour
+
+// Open opens or creates the store.
+func Open(o Options) (*Store, error) {
+	if o.KeepDays == 0 {
+		o.KeepDays = 2
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = 4 << 30
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	cache := pebble.NewCache(32 << 20)
+	defer cache.Unref()
+	opts := &pebble.Options{
+		Cache:                    cache,
+		MemTableSize:             16 << 20,
+		Logger:                   quiet{o.Logger},
+		FormatMajorVersion:       pebble.FormatNewest,
+		MaxConcurrentCompactions: func() int { return 1 },
+	}
+	for range 7 {
+		opts.Levels = append(opts.Levels, pebble.LevelOptions{FilterPolicy: bloom.FilterPolicy(10), Compression: pebble.ZstdCompression, BlockSize: 16 << 10})
+	}
+	opts.Levels[0].Compression = pebble.SnappyCompression
+	db, err := pebble.Open(o.Dir, opts)
+	if err != nil {
+		return nil, fmt.Errorf("open local store %s: %w", o.Dir, err)
+	}
+	s := &Store{o: o, db: db}
+	promauto.With(o.Registerer).NewGaugeFunc(prometheus.GaugeOpts{Name: "flyball_state_bytes", Help: "Size of the local store on disk."}, func() float64 {
+		return float64(s.db.Metrics().DiskSpaceUsage())
+	})
+	return s, nil
+}
+
+// Close flushes and closes the store.
+func (s *Store) Close() error {
+	if err := s.db.Close(); err != nil {
+		return fmt.Errorf("close local store: %w", err)
+	}
+	return nil
+}
+
+// Day is the day number under which something is kept.
+func Day(unixNano int64) uint32 { return uint32(unixNano / int64(day)) }
+
+func traceKey(b []byte, d uint32, key []byte, page int) []byte {
+	b = append(b, 't')
+	b = binary.BigEndian.AppendUint32(b, d)
+	b = append(b, key...)
+	return binary.BigEndian.AppendUint32(b, uint32(page))
+}
+
+// GetTrace returns the pages of a trace, one after the other, and the day they
+// are kept under; nil where there is none.
+func (s *Store) GetTrace(key []byte, now int64) (data []byte, d uint32, err error) {
+	today := Day(now)
+	for back := range uint32(s.o.KeepDays + 1) {
+		d = today - back
+		for page := 0; ; page++ {
+			v, closer, err := s.db.Get(traceKey(nil, d, key, page))
+			if errors.Is(err, pebble.ErrNotFound) {
+				break
+			}
+			if err != nil {
+				return nil, 0, fmt.Errorf("read local store: %w", err)
+			}
+			data = append(data, v...)
+			if err := closer.Close(); err != nil {
+				return nil, 0, fmt.Errorf("read local store: %w", err)
+			}
+		}
+		if data != nil {
+			return data, d, nil
+		}
+	}
+	return nil, 0, nil
+}
+
+// Get returns a named value, nil where there is none.
+func (s *Store) Get(name string) ([]byte, error) {
+	v, closer, err := s.db.Get([]byte("m" + name))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read local store: %w", err)
+	}
+	out := append([]byte{}, v...)
+	return out, closer.Close()
+}
+
+// Batch gathers writes for one atomic commit.
+type Batch struct {
+	s *Store
+	b *pebble.Batch
+}
+
+// NewBatch starts a batch.
+func (s *Store) NewBatch() *Batch { return &Batch{s, s.db.NewBatch()} }
+
+// PutTrace stores a page of a trace.
+func (b *Batch) PutTrace(d uint32, key []byte, page int, value []byte) error {
+	return b.b.Set(traceKey(nil, d, key, page), value, nil)
+}
+
+// Put stores a named value.
+func (b *Batch) Put(name string, value []byte) error { return b.b.Set([]byte("m"+name), value, nil) }
+
+// Delete removes a named value.
+func (b *Batch) Delete(name string) error { return b.b.Delete([]byte("m"+name), nil) }
+
+// Commit applies the batch; with sync it is durable when Commit returns.
+func (b *Batch) Commit(sync bool) error {
+	o := pebble.NoSync
+	if sync {
+		o = pebble.Sync
+	}
+	if err := b.b.Commit(o); err != nil {
+		return fmt.Errorf("write local store: %w", err)
+	}
+	return b.b.Close()
+}
+
+// Expire forgets traces that are older than the store keeps them, and whole days
+// beyond the size cap, today excepted.
+func (s *Store) Expire(now int64) error {
+	limit := Day(now) - uint32(s.o.KeepDays)
+	if err := s.deleteBefore(limit); err != nil {
+		return err
+	}
+	for d := limit; d < Day(now) && int64(s.db.Metrics().DiskSpaceUsage()) > s.o.MaxBytes; d++ {
+		s.o.Logger.Warn("local store is over its cap; spans of older traces will be taken as new", "bytes", s.o.MaxBytes)
+		if err := s.deleteBefore(d + 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) deleteBefore(d uint32) error {
+	from, to := []byte{'t'}, binary.BigEndian.AppendUint32([]byte{'t'}, d)
+	if err := s.db.DeleteRange(from, to, pebble.NoSync); err != nil {
+		return fmt.Errorf("expire local store: %w", err)
+	}
+	return nil
+}
+
+// quiet passes only errors of the store's own log on.
+type quiet struct{ log *slog.Logger }
+
+func (quiet) Infof(string, ...any) {}
+
+func (q quiet) Errorf(format string, args ...any) { q.log.Error(fmt.Sprintf(format, args...)) }
+
+func (q quiet) Fatalf(format string, args ...any) {
+	panic("BUG: local store: " + fmt.Sprintf(format, args...))
+}
