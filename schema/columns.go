@@ -5,16 +5,25 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-// fixed is a column of fixed-size values laid end to end; clickhouse-go takes
-// it in one copy.
-type fixed []byte
+// fixed is a column of fixed-size values laid end to end.
+type fixed struct {
+	b    []byte
+	rows []string // views of b, made when the block is sent
+}
 
-func (f fixed) MarshalBinary() ([]byte, error) { return f, nil }
+func (f *fixed) views(size int) []string {
+	f.rows = f.rows[:0]
+	for i := 0; i < len(f.b); i += size {
+		f.rows = append(f.rows, unsafe.String(&f.b[i], size))
+	}
+	return f.rows
+}
 
 // Columns is a block of journal rows, column by column. It is reused: Reset
 // keeps the memory. Strings are kept until Reset, so they may alias a buffer
@@ -27,7 +36,8 @@ type Columns struct {
 	version, attempt, hidden                          []uint32
 	modelCalls, toolCalls, retries, fallbacks, hedges []uint32
 	repeats                                           []uint32
-	recordedAt, startedAt, duration, exposure, amount []int64
+	recordedAt, startedAt                             instants
+	duration, exposure, amount                        []int64
 	wasted                                            []int64
 	cost, estimate, reported                          nullable
 	chunk, args, payload, flags                       []uint64
@@ -41,6 +51,24 @@ type Columns struct {
 	tokens                                            [NumTokens][]uint64
 	units                                             [NumUnits][]uint64
 	reg                                               []column
+}
+
+// instants is a column of unix times, kept as integers until the block is sent.
+type instants struct {
+	n     []int64
+	times []time.Time
+}
+
+func (c *instants) views(unit int64) []time.Time {
+	c.times = c.times[:0]
+	for _, n := range c.n {
+		c.times = append(c.times, time.Unix(0, n*unit))
+	}
+	return c.times
+}
+
+func instantColumn(name, typ string, unit time.Duration, p *instants) column {
+	return column{name, typ, func() any { return p.views(int64(unit)) }, func() { p.n = p.n[:0] }}
 }
 
 // nullable is a column of optional integers.
@@ -71,7 +99,7 @@ func slice[T any](name, typ string, p *[]T) column {
 }
 
 func fixedColumn(name string, size int, p *fixed) column {
-	return column{name, fmt.Sprintf("FixedString(%d)", size), func() any { return *p }, func() { *p = (*p)[:0] }}
+	return column{name, fmt.Sprintf("FixedString(%d)", size), func() any { return p.views(size) }, func() { p.b = p.b[:0] }}
 }
 
 func nullableColumn(name string, p *nullable) column {
@@ -86,8 +114,8 @@ func NewColumns() *Columns {
 		slice("tenant", "String", &c.tenant),
 		fixedColumn("trace_id", 16, &c.trace), fixedColumn("span_id", 8, &c.span), fixedColumn("parent_span_id", 8, &c.parent),
 		slice("part", "UInt16", &c.part), slice("sign", "Int8", &c.sign), slice("version", "UInt32", &c.version),
-		slice("recorded_at", "DateTime64(6, 'UTC')", &c.recordedAt), slice("chunk", "UInt64", &c.chunk),
-		slice("started_at", "DateTime64(9, 'UTC')", &c.startedAt), slice("duration_ns", "Int64", &c.duration),
+		instantColumn("recorded_at", "DateTime64(6, 'UTC')", time.Microsecond, &c.recordedAt), slice("chunk", "UInt64", &c.chunk),
+		instantColumn("started_at", "DateTime64(9, 'UTC')", time.Nanosecond, &c.startedAt), slice("duration_ns", "Int64", &c.duration),
 		enum8("kind", KindNames, &c.kind), slice("name", "String", &c.name), slice("operation", "String", &c.operation),
 		slice("provider", "String", &c.provider), slice("model", "String", &c.model), slice("requested_model", "String", &c.requested),
 		slice("service_tier", "String", &c.tier), slice("response_id", "String", &c.response), slice("scope", "String", &c.scope),
@@ -132,15 +160,15 @@ func (c *Columns) Append(e *Entry, chunk uint64) {
 	p := &e.Posting
 	c.n++
 	c.tenant = append(c.tenant, e.Tenant)
-	c.trace = append(c.trace, e.Trace[:]...)
-	c.span = append(c.span, e.Span[:]...)
-	c.parent = append(c.parent, e.Parent[:]...)
+	c.trace.b = append(c.trace.b, e.Trace[:]...)
+	c.span.b = append(c.span.b, e.Span[:]...)
+	c.parent.b = append(c.parent.b, e.Parent[:]...)
 	c.part = append(c.part, e.Part)
 	c.sign = append(c.sign, e.Sign)
 	c.version = append(c.version, e.Version)
-	c.recordedAt = append(c.recordedAt, e.RecordedAt)
+	c.recordedAt.n = append(c.recordedAt.n, e.RecordedAt)
 	c.chunk = append(c.chunk, chunk)
-	c.startedAt = append(c.startedAt, e.Start)
+	c.startedAt.n = append(c.startedAt.n, e.Start)
 	c.duration = append(c.duration, e.Duration)
 	c.kind = append(c.kind, int8(p.Kind))
 	c.name = append(c.name, e.Name)

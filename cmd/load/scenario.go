@@ -255,8 +255,7 @@ func rootLast(r *rand.Rand, i int) []spanTemplate {
 	for j := range spans {
 		spans[j].phase = min(int(spans[j].end/exportEvery), int(runLength/exportEvery)-1)
 	}
-	// Within an export, children come before the root.
-	return append(spans[:len(spans):len(spans)], spans[0])
+	return spans
 }
 
 // mixed has what goes wrong: refused and repeated model calls, failing tools,
@@ -331,7 +330,7 @@ func newGroup(sc scenario, batch, users, tenants int) *group {
 		}
 		runs = append(runs, spans)
 		g.runs++
-		n += runSpans(spans)
+		n += len(spans)
 	}
 	for phase := range sc.phases {
 		req := l.request(runs, phase)
@@ -340,15 +339,6 @@ func newGroup(sc scenario, batch, users, tenants int) *group {
 		g.calls += req.calls
 	}
 	return g
-}
-
-// runSpans counts the spans of a shape; rootLast lists the root twice, its
-// number and its place being different.
-func runSpans(spans []spanTemplate) int {
-	if len(spans) > 1 && spans[len(spans)-1].parent < 0 {
-		return len(spans) - 1
-	}
-	return len(spans)
 }
 
 // request encodes one export of runs.
@@ -382,16 +372,10 @@ func (l *layout) request(runs [][]spanTemplate, phase int) *request {
 			n := 0
 			for run := first; run < min(first+runsOfResource, len(runs)); run++ {
 				spans := runs[run]
-				last := len(spans) - 1
 				for i := range spans {
-					s := &spans[i]
-					number := i
-					if i == 0 && last > 0 && spans[last].parent < 0 {
-						continue // it comes last
-					}
-					if s.parent < 0 {
-						number = 0
-					}
+					// In the order they end: the root, number 0, is the last.
+					number := (i + 1) % len(spans)
+					s := &spans[number]
 					if s.scope != scope || s.phase != phase {
 						continue
 					}

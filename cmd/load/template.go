@@ -28,10 +28,6 @@ const (
 	fieldFlags          = 16
 	statusCodeError     = 2
 	flagSampled         = 1
-	traceIDLen          = 16
-	spanIDLen           = 8
-	maxSpansOfRun       = 16 // spans of one run get consecutive numbers out of 16
-	hexDigits           = "0123456789abcdef"
 	spanKindInternal    = 1
 	spanKindClient      = 3
 	attrString          = 1 // AnyValue.string_value
@@ -40,6 +36,13 @@ const (
 	attrArray           = 5
 	attrKey, attrValue  = 1, 2 // KeyValue
 	scopeName, scopeVer = 1, 2 // InstrumentationScope
+)
+
+const (
+	traceIDLen    = 16
+	spanIDLen     = 8
+	maxSpansOfRun = 16 // spans of one run get consecutive numbers out of 16
+	hexDigits     = "0123456789abcdef"
 )
 
 // markKind says what a place in a template is overwritten with.
@@ -223,12 +226,17 @@ func (r *request) clone() *request {
 // source makes the ids of runs. Two sources with different seeds do not meet in
 // practice; within one, ids are distinct because mix is a bijection.
 type source struct {
-	traces, spans, users uint64
-	userCount, tenants   uint64
+	traces, spans, users     uint64 // seeds
+	userCount, tenants       uint64
+	userDigits, tenantDigits int32
 }
 
 func newSource(seed uint64, users, tenants int) *source {
-	return &source{traces: mix(seed), spans: mix(seed + 1), users: mix(seed + 2), userCount: uint64(users), tenants: uint64(tenants)}
+	return &source{
+		traces: mix(seed), spans: mix(seed + 1), users: mix(seed + 2),
+		userCount: uint64(users), tenants: uint64(tenants),
+		userDigits: digitsOf(uint64(users)), tenantDigits: digitsOf(uint64(tenants)),
+	}
 }
 
 // mix is the finalizer of splitmix64, a bijection on 64 bits.
@@ -290,9 +298,9 @@ func (r *request) fill(s *source, first uint64, start int64) {
 		case markSpanHex:
 			putHex(b[m.at:], s.span(n, m.n))
 		case markUser:
-			putDecimal(b[m.at:m.at+digitsOf(s.userCount)], s.user(n))
+			putDecimal(b[m.at:m.at+s.userDigits], s.user(n))
 		case markTenant:
-			putDecimal(b[m.at:m.at+digitsOf(s.tenants)], s.tenant(n))
+			putDecimal(b[m.at:m.at+s.tenantDigits], s.tenant(n))
 		}
 	}
 }

@@ -356,7 +356,11 @@ func (a *Assembler) describe(l *line, c *schema.Call) {
 	l.target, l.response, l.shape = 0, 0, 0
 	switch {
 	case c.Kind.ModelLike():
-		l.target = hash2(c.Provider, c.Model)
+		// What was asked for: the answer of a failed attempt names no model.
+		l.target = hash2(c.Provider, c.RequestedModel)
+		if c.RequestedModel == "" {
+			l.target = hash2(c.Provider, c.Model)
+		}
 		if c.ResponseID != "" {
 			l.response = hash2(c.ResponseID, "")
 		} else if c.AltResponseID != "" {
