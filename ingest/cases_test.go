@@ -30,6 +30,7 @@ type bench struct {
 	payloads [][]byte
 	from     dialect.Origin
 	pricer   *Pricer
+	quiet    bool
 }
 
 type benchOption func(*benchOptions)
@@ -68,6 +69,9 @@ func newBench(t testing.TB, opts ...benchOption) *bench {
 	var end uint64
 	b.pricer = NewPricer(cat)
 	b.asm = trace.New(trace.Options{Price: b.pricer, Append: func(p []byte, _ int) (uint64, error) {
+		if b.quiet {
+			return 0, nil
+		}
 		b.payloads = append(b.payloads, append([]byte(nil), p...))
 		end += uint64(len(p))
 		return end, schema.EachEntry(p, func(r schema.RawEntry) error {

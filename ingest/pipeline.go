@@ -69,13 +69,15 @@ type Pipeline struct {
 	node    []byte
 	hashKey []byte
 
-	chunk  chunkState // guarded by the assembler's lock: only touched in append
-	queued atomic.Int64
-	writer *writer
+	chunk    chunkState // guarded by the assembler's lock: only touched in append
+	queued   atomic.Int64
+	writer   *writer
+	needless wal.Position // nobody needs the log before it; tick's own
 
-	stop context.CancelFunc
-	done sync.WaitGroup
-	fail chan error
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+	fail   chan error
+	broken atomic.Bool // by what fail delivers
 }
 
 // chunkState is the chunk that is being filled.
@@ -94,6 +96,9 @@ func Open(o Options) (*Pipeline, error) {
 	}
 	if o.Lateness == 0 {
 		o.Lateness = 24 * time.Hour
+	}
+	if o.WALBytes == 0 {
+		o.WALBytes = 10 << 30
 	}
 	p := &Pipeline{o: o, metrics: newMetrics(o.Registerer), fail: make(chan error, 1)}
 	p.calls.New = func() any { s := make([]schema.Call, 0, 512); return &s }
@@ -116,14 +121,19 @@ func Open(o Options) (*Pipeline, error) {
 	if err := p.recover(); err != nil {
 		return nil, errors.Join(err, p.log.Close(), p.store.Close())
 	}
+	// Before anything is appended: a log without a segment calls its beginning
+	// pruned as soon as the first record waits to be written.
+	r, err := p.log.NewReader(p.writer.safe())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open log: %w", err), p.log.Close(), p.store.Close())
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
 	p.metrics.watch(o.Registerer, p)
 	p.done.Add(1)
 	go func() { defer p.done.Done(); p.tick(ctx) }()
 	if o.Sink != nil {
-		p.done.Add(1)
-		go func() { defer p.done.Done(); p.writer.run(ctx) }()
+		p.done.Go(func() { p.writer.run(ctx, r) })
 	}
 	return p, nil
 }
@@ -171,6 +181,7 @@ func (p *Pipeline) UseDialect(o dialect.Options) error {
 func (p *Pipeline) Failed() <-chan error { return p.fail }
 
 func (p *Pipeline) failed(err error) {
+	p.broken.Store(true)
 	select {
 	case p.fail <- err:
 	default:
@@ -182,13 +193,13 @@ func (p *Pipeline) failed(err error) {
 func (p *Pipeline) Close() error {
 	p.stop()
 	p.done.Wait()
-	_, err := p.checkpoint(time.Now().UnixNano(), true)
+	err := p.checkpoint(time.Now().UnixNano(), true)
 	return errors.Join(err, p.log.Close(), p.store.Close())
 }
 
 // Position names in the store.
 const (
-	keyCheckpoint = "checkpoint" // log position up to which the store knows all traces
+	keyCheckpoint = "checkpoint" // log position up to which the store knows all traces, and the last recorded_at
 	keyConfirmed  = "confirmed"  // last chunk ClickHouse has, and the position after it
 	keyNode       = "node"
 	keyHash       = "hash-key"
@@ -216,14 +227,17 @@ func (p *Pipeline) recover() error {
 	if err != nil {
 		return err
 	}
-	checkpoint := wal.Position(position(ck, 1)[0])
+	checkpoint := wal.Position(position(ck, 2)[0])
 	confirmed := position(cf, 2)
 	if checkpoint > p.log.End() || wal.Position(confirmed[1]) > p.log.End() {
 		return fmt.Errorf("recover: the local store is ahead of the log (%d, %d > %d); was the wal directory replaced?", checkpoint, confirmed[1], p.log.End())
 	}
 	p.chunk.number = confirmed[0] + 1
-	p.writer = newWriter(p, confirmed[0], wal.Position(confirmed[1]))
+	if p.writer, err = newWriter(p, confirmed[0], wal.Position(confirmed[1])); err != nil {
+		return err
+	}
 	from := max(p.log.Oldest(), min(checkpoint, wal.Position(confirmed[1])))
+	p.asm.Resume(uint64(max(from, checkpoint)), int64(position(ck, 2)[1]))
 	r, err := p.log.NewReader(from)
 	if err != nil {
 		return fmt.Errorf("recover: %w", err)
@@ -261,7 +275,7 @@ func (p *Pipeline) recover() error {
 			}
 		}
 	}
-	p.asm.Resume(uint64(p.log.End()))
+	p.asm.Resume(uint64(p.log.End()), 0)
 	p.chunk.since = time.Now()
 	if records > 0 {
 		p.o.Logger.Info("recovered from the log", "records", records, "queued_entries", p.queued.Load(), "took", time.Since(started).Round(time.Millisecond))
@@ -331,12 +345,11 @@ func (p *Pipeline) tick(ctx context.Context) {
 		p.chunk.mu.Unlock()
 		if now.Sub(lastCheckpoint) >= time.Second {
 			lastCheckpoint = now
-			safe, err := p.checkpoint(now.UnixNano(), false)
-			if err != nil {
+			if err := p.checkpoint(now.UnixNano(), p.pressed()); err != nil {
 				p.failed(err)
 				return
 			}
-			if err := p.log.Prune(min(safe, p.writer.safe())); err != nil {
+			if err := p.log.Prune(p.needless); err != nil {
 				p.o.Logger.Error("prune log", "err", err)
 			}
 		}
@@ -349,9 +362,18 @@ func (p *Pipeline) tick(ctx context.Context) {
 	}
 }
 
-// checkpoint saves resting traces and returns the log position that the store no
-// longer needs. The store is written only after the log is durable that far.
-func (p *Pipeline) checkpoint(now int64, all bool) (wal.Position, error) {
+// pressed reports whether the log fills up with what ClickHouse has already, so
+// that only traces which have not come to rest hold it.
+func (p *Pipeline) pressed() bool {
+	return p.log.Stats().Bytes > p.o.WALBytes/2 && p.writer.safe() > p.needless
+}
+
+// checkpoint saves resting traces, or all, and moves needless to the log position
+// before which neither the store nor ClickHouse needs the log. The store is
+// written only after the log is durable that far, and is durable itself before
+// the log may be pruned.
+func (p *Pipeline) checkpoint(now int64, all bool) error {
+	confirmed := p.writer.safe() // its commit comes before the one below
 	b := p.store.NewBatch()
 	pages := 0
 	safe, end, err := p.asm.Save(now, all, func(pg trace.Page) error {
@@ -359,19 +381,21 @@ func (p *Pipeline) checkpoint(now int64, all bool) (wal.Position, error) {
 		return b.PutTrace(pg.Day, pg.Key, pg.Page, pg.Value)
 	})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if err := p.log.Sync(context.Background(), wal.Position(end)); err != nil {
-		return 0, fmt.Errorf("sync log before checkpoint: %w", err)
+		return fmt.Errorf("sync log before checkpoint: %w", err)
 	}
-	if err := b.Put(keyCheckpoint, binary.AppendUvarint(nil, safe)); err != nil {
-		return 0, err
+	if err := b.Put(keyCheckpoint, binary.AppendUvarint(binary.AppendUvarint(nil, safe), uint64(p.asm.Recorded()))); err != nil {
+		return err
 	}
-	if err := b.Commit(pages > 0 || all); err != nil {
-		return 0, err
+	needless := min(wal.Position(safe), confirmed)
+	if err := b.Commit(pages > 0 || all || needless != p.needless); err != nil {
+		return err
 	}
+	p.needless = needless
 	p.asm.Shrink()
-	return wal.Position(safe), nil
+	return nil
 }
 
 // Traces takes spans in. It returns after the fsync that covers them.
@@ -420,15 +444,17 @@ func (p *Pipeline) take(ctx context.Context, buf *[]schema.Call, calls []schema.
 			p.metrics.usage.WithLabelValues(c.Usage.String()).Inc()
 		}
 	}
-	res, err := p.asm.Add(calls, start.UnixNano())
+	res, err := p.add(calls, start.UnixNano())
 	if err != nil {
-		p.failed(err)
 		return otlp.Result{}, err
 	}
 	assembled := time.Now()
 	p.metrics.stage.WithLabelValues("trace").Observe(assembled.Sub(start).Seconds())
 	if err := p.log.Sync(ctx, wal.Position(res.End)); err != nil {
 		return otlp.Result{}, err
+	}
+	if p.broken.Load() { // a duplicate may be one of what never reached the log
+		return otlp.Result{}, errBroken
 	}
 	p.metrics.stage.WithLabelValues("fsync").Observe(time.Since(assembled).Seconds())
 	p.metrics.spans.WithLabelValues("new").Add(float64(res.New))
@@ -448,8 +474,30 @@ func (p *Pipeline) take(ctx context.Context, buf *[]schema.Call, calls []schema.
 	return out, nil
 }
 
+var errBroken = errors.New("the service stops after an error; send again")
+
+// add hands calls to the assembler. Whatever goes wrong inside leaves spans that
+// are claimed and not in the log, so nothing may be acknowledged after it. A
+// server recovers a panic of its handler; this does not let it go on.
+func (p *Pipeline) add(calls []schema.Call, now int64) (res trace.Result, err error) {
+	done := false
+	defer func() {
+		if !done {
+			p.failed(errors.New("trace assembly panicked"))
+		} else if err != nil {
+			p.failed(err)
+		}
+	}()
+	res, err = p.asm.Add(calls, now)
+	done = true
+	return res, err
+}
+
 // admit refuses before anything is claimed.
 func (p *Pipeline) admit(from otlp.Sender, spans, bytes int) error {
+	if p.broken.Load() {
+		return errBroken
+	}
 	if err := p.log.Admit(bytes); err != nil {
 		p.metrics.refused.WithLabelValues("full").Inc()
 		return otlp.Overload{RetryAfter: 10 * time.Second, Reason: err.Error()}

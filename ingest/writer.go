@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -23,8 +24,8 @@ type Sink interface {
 	Insert(ctx context.Context, token string, rows *schema.Columns, runs []schema.RunInfo) error
 	// Transient reports whether an error says nothing about the rows.
 	Transient(err error) bool
-	// Has reports whether the journal holds any row of a chunk recorded since.
-	Has(ctx context.Context, chunk uint64, since time.Time) (bool, error)
+	// Has reports whether the journal holds that entry of a chunk.
+	Has(ctx context.Context, chunk uint64, e *schema.Entry) (bool, error)
 }
 
 // writer sends the chunks of the log to the sink, oldest first, each exactly once.
@@ -38,11 +39,33 @@ type writer struct {
 	pos       wal.Position
 	oldest    time.Time // of the chunk being sent
 	waiting   string
-	bad       int64
+	bad       map[place]bool // entries in quarantine
 }
 
-func newWriter(p *Pipeline, confirmed uint64, pos wal.Position) *writer {
-	return &writer{p: p, node: hex.EncodeToString(p.node), confirmed: confirmed, pos: pos}
+// place is where an entry stands in the log: its chunk and its number among what
+// is left of that after netting.
+type place struct {
+	Chunk uint64 `json:"chunk"`
+	At    int    `json:"at"`
+}
+
+func newWriter(p *Pipeline, confirmed uint64, pos wal.Position) (*writer, error) {
+	w := &writer{p: p, node: hex.EncodeToString(p.node), confirmed: confirmed, pos: pos, bad: map[place]bool{}}
+	held, err := os.ReadFile(w.quarantineFile())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("read quarantine: %w", err)
+	}
+	for line := range bytes.Lines(held) {
+		var at place
+		if json.Unmarshal(line, &at) == nil { // else a crash cut it off
+			w.bad[at] = true
+		}
+	}
+	return w, nil
+}
+
+func (w *writer) quarantineFile() string {
+	return filepath.Join(w.p.o.Dir, "quarantine", "entries.jsonl")
 }
 
 func (w *writer) safe() wal.Position {
@@ -54,7 +77,7 @@ func (w *writer) safe() wal.Position {
 func (w *writer) status(s *Status) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s.LastChunk, s.Waiting, s.Quarantined = w.confirmed, w.waiting, w.bad
+	s.LastChunk, s.Waiting, s.Quarantined = w.confirmed, w.waiting, int64(len(w.bad))
 	if s.Queued > 0 && !w.oldest.IsZero() {
 		s.LagSeconds = time.Since(w.oldest).Seconds()
 	}
@@ -67,25 +90,19 @@ type chunk struct {
 	end     wal.Position
 	buf     [][]byte // records, kept until the chunk is sent
 	entries []schema.RawEntry
-	first   int64 // recorded_at of the first entry, unix microseconds
+	oldest  int64 // recorded_at of the first entry, unix microseconds
 }
 
-func (w *writer) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		if err := w.follow(ctx); err != nil && ctx.Err() == nil {
-			w.p.o.Logger.Error("writer stopped", "err", err)
-			w.p.failed(fmt.Errorf("write journal: %w", err))
-			return
-		}
-	}
-}
-
-func (w *writer) follow(ctx context.Context) error {
-	r, err := w.p.log.NewReader(w.safe())
-	if err != nil {
-		return err
-	}
+// run sends what r reads until the end of ctx.
+func (w *writer) run(ctx context.Context, r *wal.Reader) {
 	defer r.Close()
+	if err := w.follow(ctx, r); err != nil && ctx.Err() == nil {
+		w.p.o.Logger.Error("writer stopped", "err", err)
+		w.p.failed(fmt.Errorf("write journal: %w", err))
+	}
+}
+
+func (w *writer) follow(ctx context.Context, r *wal.Reader) error {
 	cols := schema.NewColumns()
 	c := &chunk{}
 	for {
@@ -113,10 +130,10 @@ func (w *writer) follow(ctx context.Context) error {
 			}); err != nil {
 				return fmt.Errorf("read record at %d: %w", rec.Start, err)
 			}
-			if c.first == 0 && len(c.entries) > 0 {
-				c.first = c.entries[0].RecordedAt
+			if c.oldest == 0 && len(c.entries) > 0 {
+				c.oldest = c.entries[0].RecordedAt
 				w.mu.Lock()
-				w.oldest = time.UnixMicro(c.first)
+				w.oldest = time.UnixMicro(c.oldest)
 				w.mu.Unlock()
 			}
 		case recordBoundary:
@@ -125,7 +142,7 @@ func (w *writer) follow(ctx context.Context) error {
 			if err := w.send(ctx, c, cols); err != nil {
 				return err
 			}
-			c.buf, c.entries, c.crc, c.first = c.buf[:0], c.entries[:0], 0, 0
+			c.buf, c.entries, c.crc, c.oldest = c.buf[:0], c.entries[:0], 0, 0
 		}
 	}
 }
@@ -152,7 +169,7 @@ func (w *writer) send(ctx context.Context, c *chunk, cols *schema.Columns) error
 		// sent whole again, and only split where the journal has none of it.
 		if split == nil {
 			w.p.o.Logger.Error("chunk was refused, looking for the bad entries", "chunk", c.number, "err", err)
-			present, herr := w.has(ctx, c)
+			present, herr := w.has(ctx, c, &rows[0])
 			if herr != nil {
 				return herr
 			}
@@ -168,7 +185,7 @@ func (w *writer) send(ctx context.Context, c *chunk, cols *schema.Columns) error
 			}
 		}
 		if split != nil {
-			bad, err := w.halve(ctx, c, rows, 0, len(rows), cols)
+			bad, err := w.halve(ctx, c, rows, 0, len(rows), err, cols)
 			if err != nil {
 				return err
 			}
@@ -228,9 +245,14 @@ func (w *writer) insert(ctx context.Context, c *chunk, rows []schema.RawEntry, t
 	}
 }
 
-func (w *writer) has(ctx context.Context, c *chunk) (bool, error) {
+// has asks for one row, which stands for the block: that is stored whole or not.
+func (w *writer) has(ctx context.Context, c *chunk, row *schema.RawEntry) (bool, error) {
+	var e schema.Entry
+	if err := row.Decode(&e); err != nil {
+		return false, fmt.Errorf("decode entry: %w", err)
+	}
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		present, err := w.p.o.Sink.Has(ctx, c.number, time.UnixMicro(c.first))
+		present, err := w.p.o.Sink.Has(ctx, c.number, &e)
 		if err == nil {
 			return present, nil
 		}
@@ -243,48 +265,50 @@ func (w *writer) has(ctx context.Context, c *chunk) (bool, error) {
 }
 
 // halve inserts rows[lo:hi] in ever smaller parts and quarantines single entries
-// that are refused.
-func (w *writer) halve(ctx context.Context, c *chunk, rows []schema.RawEntry, lo, hi int, cols *schema.Columns) (bad int, err error) {
-	if lo == hi {
-		return 0, nil
-	}
+// that are refused. cause is why the whole chunk was refused, if this process
+// has seen it.
+func (w *writer) halve(ctx context.Context, c *chunk, rows []schema.RawEntry, lo, hi int, cause error, cols *schema.Columns) (bad int, err error) {
 	if hi-lo < len(rows) {
-		err := w.insert(ctx, c, rows[lo:hi], fmt.Sprintf("%s-%d-%08x-%d-%d", w.node, c.number, c.crc, lo, hi), cols)
-		if err == nil {
+		cause = w.insert(ctx, c, rows[lo:hi], fmt.Sprintf("%s-%d-%08x-%d-%d", w.node, c.number, c.crc, lo, hi), cols)
+		if cause == nil {
 			return 0, nil
 		}
 		if ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
-		if hi-lo == 1 {
-			return 1, w.quarantine(c, &rows[lo], err)
+	}
+	if hi-lo == 1 {
+		if cause == nil {
+			cause = errors.New("refused before a restart")
 		}
-	} else if hi-lo == 1 {
-		return 1, w.quarantine(c, &rows[lo], errors.New("refused"))
+		return 1, w.quarantine(c, lo, &rows[lo], cause)
 	}
 	mid := lo + (hi-lo)/2
-	a, err := w.halve(ctx, c, rows, lo, mid, cols)
+	a, err := w.halve(ctx, c, rows, lo, mid, nil, cols)
 	if err != nil {
 		return 0, err
 	}
-	b, err := w.halve(ctx, c, rows, mid, hi, cols)
+	b, err := w.halve(ctx, c, rows, mid, hi, nil, cols)
 	return a + b, err
 }
 
 // quarantine keeps an entry that no insert accepts in a file, readable by people
-// and by a later version.
-func (w *writer) quarantine(c *chunk, r *schema.RawEntry, cause error) error {
-	dir := filepath.Join(w.p.o.Dir, "quarantine")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+// and by a later version. After a restart amid the halving it is there already.
+func (w *writer) quarantine(c *chunk, at int, r *schema.RawEntry, cause error) error {
+	here := place{c.number, at}
+	if w.bad[here] { // only this goroutine adds
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(w.quarantineFile()), 0o700); err != nil {
 		return fmt.Errorf("quarantine: %w", err)
 	}
 	var e schema.Entry
 	_ = r.Decode(&e)
-	line, err := json.Marshal(map[string]any{"chunk": c.number, "error": cause.Error(), "sign": r.Sign, "version": r.Version, "recorded_at": r.RecordedAt, "call": r.Call, "posting": r.Posting, "tenant": e.Tenant, "trace_id": e.Trace.String(), "span_id": e.Span.String()})
+	line, err := json.Marshal(map[string]any{"chunk": here.Chunk, "at": here.At, "error": cause.Error(), "sign": r.Sign, "version": r.Version, "recorded_at": r.RecordedAt, "call": r.Call, "posting": r.Posting, "tenant": e.Tenant, "trace_id": e.Trace.String(), "span_id": e.Span.String()})
 	if err != nil {
 		return fmt.Errorf("quarantine: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "entries.jsonl"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(w.quarantineFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("quarantine: %w", err)
 	}
@@ -294,7 +318,7 @@ func (w *writer) quarantine(c *chunk, r *schema.RawEntry, cause error) error {
 	}
 	w.p.metrics.quarantined.Inc()
 	w.mu.Lock()
-	w.bad++
+	w.bad[here] = true
 	w.mu.Unlock()
 	w.p.o.Logger.Error("entry quarantined", "chunk", c.number, "tenant", e.Tenant, "trace", e.Trace.String(), "err", cause)
 	return nil

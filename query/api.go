@@ -1,20 +1,14 @@
 package query
 
 import (
-	"bytes"
 	"context"
-	"embed"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"slices"
-	"sort"
-	"strconv"
 	"strings"
-	"text/template"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -22,12 +16,11 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/flyball/flyball/schema"
+	"github.com/flyball/flyball/schema/engine"
 )
 
-//go:embed sql/*.sql
-var sqlFiles embed.FS
-
-var queries = template.Must(template.New("").ParseFS(sqlFiles, "sql/*.sql"))
+// queryLimit is how long one question may take.
+const queryLimit = 30 * time.Second
 
 // Options of New.
 type Options struct {
@@ -37,6 +30,9 @@ type Options struct {
 	Keys func() *schema.Keyring
 	// Zone is a tenant's time zone; nil is UTC for all.
 	Zone func(tenant string) *time.Location
+	// Quarantined is how many entries were set aside because ClickHouse refuses
+	// them, of all tenants; nil where nothing is ingested.
+	Quarantined func() uint64
 	// SQL serves read-only SQL for operators; nil where there is none.
 	SQL    http.Handler
 	Logger *slog.Logger
@@ -56,44 +52,50 @@ func New(o Options) *API {
 	return &API{o}
 }
 
+// limits are the rows of an answer where the request does not say, and at the most.
+type limits struct{ usual, most int }
+
+var (
+	listLimits = limits{100, 1000}
+	sumLimits  = limits{1000, 10_000}
+)
+
 // Mount adds the API's routes to a router.
 func (a *API) Mount(r gin.IRouter) {
 	g := r.Group("/api/v1")
-	g.GET("/calls", a.handle([]string{"trace_id", "run_id", "history", "cursor"}, a.calls))
-	g.GET("/runs", a.handle(dimensionParams, a.runs))
-	g.GET("/runs/:id", a.handle(nil, a.run))
-	g.GET("/spend", a.handle(append([]string{"group_by", "interval"}, dimensionParams...), a.spend))
-	g.GET("/amplification", a.handle(append([]string{"group_by"}, dimensionParams...), a.amplification))
-	g.GET("/retries", a.handle(append([]string{"group_by"}, dimensionParams...), a.retries))
-	g.GET("/coverage", a.handle(dimensionParams, a.coverage))
+	timed := func(names ...string) []string { return append([]string{"from", "to", "limit"}, names...) }
+	g.GET("/calls", a.handle(listLimits, timed(append(dimensions[1:], "trace_id", "run_id", "history", "cursor")...), a.calls))
+	g.GET("/runs", a.handle(listLimits, timed(runDimensions[1:]...), a.runs))
+	// A run id is whatever the operator's attribute says, slashes included.
+	g.GET("/runs/*id", a.handle(limits{}, nil, a.run))
+	g.GET("/spend", a.handle(sumLimits, timed(append(dimensions[1:], "group_by", "interval")...), a.spend))
+	g.GET("/amplification", a.handle(sumLimits, timed(append(slices.Concat(runDimensions[1:], callDimensions), "group_by")...), a.amplification))
+	g.GET("/retries", a.handle(sumLimits, timed(append(retryDimensions[1:], "group_by")...), a.retries))
+	g.GET("/coverage", a.handle(sumLimits, timed(dimensions[1:]...), a.coverage))
 	if a.o.SQL != nil {
-		sql := func(c *gin.Context) {
-			r, err := a.authorize(c.Request)
-			if err == nil && !r.all {
-				err = problem{http.StatusForbidden, "this key does not see every tenant; sql needs one with tenants: \"*\""}
-			}
-			if err != nil {
-				fail(c, err)
-				return
-			}
-			q := c.Request.URL.Query()
-			q.Del("tenant")
-			c.Request.URL.Path, c.Request.URL.RawQuery = "/", q.Encode()
-			c.Request.Header.Del("Authorization")
-			a.o.SQL.ServeHTTP(c.Writer, c.Request)
-		}
-		g.GET("/sql", sql)
-		g.POST("/sql", sql)
+		g.GET("/sql", a.sql)
+		g.POST("/sql", a.sql)
 	}
 }
 
-// dimensions are the columns that spend may be grouped and filtered by.
-var dimensions = []string{"tenant", "user", "feature", "workflow", "workflow_version", "agent", "model", "provider", "environment", "mode", "criticality", "kind", "retry_layer", "failure"}
-
-// runDimensions are those that a run has.
-var runDimensions = []string{"tenant", "user", "feature", "workflow", "workflow_version", "agent", "environment", "mode", "criticality"}
-
-var dimensionParams = dimensions[1:]
+// sql hands a statement to the operator's read-only SQL, which sees every tenant.
+func (a *API) sql(c *gin.Context) {
+	r, err := a.authorize(c.Request)
+	switch {
+	case err != nil:
+	case c.Request.URL.Query().Has("tenant"):
+		err = badRequest("sql sees every tenant; leave tenant= out and say it in the statement")
+	case !r.all:
+		err = problem{http.StatusForbidden, "this key does not see every tenant; sql needs one with tenants: \"*\""}
+	}
+	if err != nil {
+		a.fail(c, err)
+		return
+	}
+	c.Request.URL.Path = "/"
+	c.Request.Header.Del("Authorization")
+	a.o.SQL.ServeHTTP(c.Writer, c.Request)
+}
 
 // problem is an error for the caller.
 type problem struct {
@@ -107,48 +109,64 @@ func badRequest(format string, args ...any) error {
 	return problem{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// request is what every question has: who asks and for which time.
-type request struct {
-	*gin.Context
-	all      bool
-	tenants  []string
-	from, to time.Time
-	limit    int
-	zone     *time.Location
-	args     []any
-}
-
-func fail(c *gin.Context, err error) {
+// explain says what an error means to the caller. Only a problem's own words
+// leave the process: others may quote SQL.
+func explain(err error) problem {
 	var p problem
-	status, detail := http.StatusInternalServerError, err.Error()
 	var ex *clickhouse.Exception
 	switch {
 	case errors.As(err, &p):
-		status = p.status
+		return p
 	case errors.Is(err, context.DeadlineExceeded):
-		status, detail = http.StatusGatewayTimeout, "the query took too long; ask for a shorter time or one tenant"
+		return problem{http.StatusGatewayTimeout, "the query took too long; ask for a shorter time or one tenant"}
+	case errors.As(err, &ex) && (ex.Name == "MEMORY_LIMIT_EXCEEDED" || ex.Name == "TIMEOUT_EXCEEDED"):
+		return problem{http.StatusGatewayTimeout, "the query is too large; ask for a shorter time, one tenant or fewer dimensions"}
+	case engine.Transient(err):
+		return problem{http.StatusServiceUnavailable, "ClickHouse cannot answer now; see /readyz and ask again"}
 	case errors.As(err, &ex):
-		detail = "the query failed in ClickHouse: " + ex.Name
+		return problem{http.StatusInternalServerError, "the query failed in ClickHouse: " + ex.Name + "; see the server's log"}
 	}
-	if status == http.StatusUnauthorized {
+	return problem{http.StatusInternalServerError, "the query failed; see the server's log"}
+}
+
+// fail answers an error as problem+json, and logs what is not the caller's.
+func (a *API) fail(c *gin.Context, err error) {
+	p := explain(err)
+	if c.Request.Context().Err() != nil {
+		c.Abort() // nobody is there to read it
+		return
+	}
+	switch {
+	case p.status == http.StatusUnauthorized:
 		c.Header("WWW-Authenticate", "Bearer")
+	case p.status == http.StatusServiceUnavailable:
+		c.Header("Retry-After", "1")
+	case p.status >= http.StatusInternalServerError:
+		a.o.Logger.Error("answer query", "path", c.Request.URL.Path, "err", err)
 	}
+	c.Header("Cache-Control", "no-store")
 	c.Header("Content-Type", "application/problem+json")
-	c.AbortWithStatusJSON(status, gin.H{"status": status, "title": http.StatusText(status), "detail": detail})
+	c.AbortWithStatusJSON(p.status, gin.H{"status": p.status, "title": http.StatusText(p.status), "detail": p.detail})
 }
 
 // authorize works out which tenants a request may see.
 func (a *API) authorize(r *http.Request) (request, error) {
 	var out request
-	asked := r.URL.Query()["tenant"]
+	asked := slices.Clone(r.URL.Query()["tenant"])
+	slices.Sort(asked)
+	asked = slices.Compact(asked)
 	var ring *schema.Keyring
 	if a.o.Keys != nil {
 		ring = a.o.Keys()
 	}
-	if ring == nil || ring.Len() == 0 {
-		host, _, err := net.SplitHostPort(r.RemoteAddr)
-		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
-			return out, problem{http.StatusUnauthorized, "no keys are configured, so only this machine is served"}
+	if ring.Len() == 0 {
+		// A page of another site that has its name resolved to this machine
+		// comes from loopback too, but its Host is that name.
+		if !loopback(r.RemoteAddr) || !loopback(r.Host) {
+			return out, problem{http.StatusUnauthorized, "no keys are configured, so only this machine is served, under localhost or its address"}
+		}
+		if slices.Contains(asked, "") {
+			return out, badRequest("tenant is empty; leave it out to see every tenant")
 		}
 		out.all, out.tenants = len(asked) == 0, asked
 		return out, nil
@@ -165,6 +183,9 @@ func (a *API) authorize(r *http.Request) (request, error) {
 		return out, problem{http.StatusForbidden, fmt.Sprintf("key %s has role %s; reading needs role read or admin", key.Name, key.Role)}
 	}
 	for _, t := range asked {
+		if t == "" {
+			return out, badRequest("tenant is empty; leave it out to see every tenant of the key")
+		}
 		if !key.Allows(t) {
 			return out, problem{http.StatusForbidden, fmt.Sprintf("key %s may not see tenant %s", key.Name, t)}
 		}
@@ -174,173 +195,84 @@ func (a *API) authorize(r *http.Request) (request, error) {
 		out.tenants = asked
 	case key.AllowsAll():
 		out.all = true
-	case len(key.Tenants) > 0:
-		out.tenants = key.Tenants
 	default:
-		out.tenants = []string{key.Tenant}
+		out.tenants = slices.Clone(key.Tenants)
+		if key.Tenant != "" && !slices.Contains(out.tenants, key.Tenant) {
+			out.tenants = append(out.tenants, key.Tenant)
+		}
 	}
 	return out, nil
 }
 
-// handle checks credential, parameters and time range before f.
-func (a *API) handle(params []string, f func(context.Context, *request) (any, error)) gin.HandlerFunc {
-	known := append([]string{"tenant", "from", "to", "limit"}, params...)
+// loopback reports whether an address, or the host of a URL, is this machine's own.
+func loopback(addr string) bool {
+	host := addr
+	if h, _, err := net.SplitHostPort(addr); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback() || strings.EqualFold(host, "localhost")
+}
+
+// open checks everything about a request that the question itself does not.
+func (a *API) open(c *gin.Context, l limits, params []string) (*request, error) {
+	r, err := a.authorize(c.Request)
+	if err != nil {
+		return nil, err
+	}
+	r.Context = c
+	if err := r.known(append([]string{"tenant"}, params...)); err != nil {
+		return nil, err
+	}
+	r.zone = a.zone(&r)
+	if err := r.times(time.Now()); err != nil {
+		return nil, err
+	}
+	if err := r.rows(l); err != nil {
+		return nil, err
+	}
+	if r.conn = a.o.Conn(); r.conn == nil {
+		return nil, problem{http.StatusServiceUnavailable, "ClickHouse is not up yet; see /readyz"}
+	}
+	return &r, nil
+}
+
+// zone is the one that days begin in: that of the tenants, if they agree.
+func (a *API) zone(r *request) *time.Location {
+	zone := time.UTC
+	for i, t := range r.tenants {
+		z := a.o.Zone(t)
+		if z == nil || z == time.Local { // has no name that ClickHouse knows
+			z = time.UTC
+		}
+		if i > 0 && z.String() != zone.String() {
+			return time.UTC
+		}
+		zone = z
+	}
+	return zone
+}
+
+// handle checks a request and answers it with what f returns, or not at all
+// where f has answered itself. The query ends with the client's connection.
+func (a *API) handle(l limits, params []string, f func(context.Context, *request) (any, error)) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		r, err := a.authorize(c.Request)
+		r, err := a.open(c, l, params)
 		if err != nil {
-			fail(c, err)
+			a.fail(c, err)
 			return
 		}
-		r.Context = c
-		for name, values := range c.Request.URL.Query() {
-			if !slices.Contains(known, name) {
-				sort.Strings(known)
-				fail(c, badRequest("unknown parameter %q; known are %s", name, strings.Join(known, ", ")))
-				return
-			}
-			if len(values) > 1 && name != "tenant" {
-				fail(c, badRequest("parameter %q stands twice", name))
-				return
-			}
-		}
-		r.zone = time.UTC
-		if len(r.tenants) == 1 {
-			r.zone = a.o.Zone(r.tenants[0])
-		}
-		if err := r.times(); err != nil {
-			fail(c, err)
-			return
-		}
-		r.limit = 1000
-		if l := c.Query("limit"); l != "" {
-			if r.limit, err = strconv.Atoi(l); err != nil || r.limit < 1 || r.limit > 1000 {
-				fail(c, badRequest("limit %q: want a number from 1 to 1000", l))
-				return
-			}
-		}
-		ctx, cancel := context.WithTimeout(c.Request.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(c.Request.Context(), queryLimit)
 		defer cancel()
-		if a.o.Conn() == nil {
-			c.Header("Retry-After", "1")
-			fail(c, problem{http.StatusServiceUnavailable, "ClickHouse is not up yet; see /readyz"})
-			return
-		}
-		answer, err := f(ctx, &r)
+		answer, err := f(ctx, r)
 		if err != nil {
-			if ctx.Err() == nil {
-				var p problem
-				if !errors.As(err, &p) {
-					a.o.Logger.Error("query failed", "path", c.Request.URL.Path, "err", err)
-				}
-			}
-			fail(c, err)
+			a.fail(c, err)
 			return
 		}
+		c.Header("Cache-Control", "no-store")
 		if answer != nil {
 			c.JSON(http.StatusOK, answer)
 		}
 	}
-}
-
-func (r *request) times() error {
-	now := time.Now()
-	r.from, r.to = now.Add(-24*time.Hour), now.Add(15*time.Minute)
-	for name, dst := range map[string]*time.Time{"from": &r.from, "to": &r.to} {
-		v := r.Query(name)
-		if v == "" {
-			continue
-		}
-		t, err := time.Parse(time.RFC3339Nano, v)
-		if err != nil {
-			if t, err = time.ParseInLocation("2006-01-02", v, r.zone); err != nil {
-				return badRequest("%s %q: want RFC 3339 or a date, e.g. 2026-11-29T10:00:00Z", name, v)
-			}
-		}
-		*dst = t
-	}
-	if !r.from.Before(r.to) {
-		return badRequest("from %s is not before to %s", r.from.Format(time.RFC3339), r.to.Format(time.RFC3339))
-	}
-	return nil
-}
-
-// arg binds a value and returns nothing: names in SQL are {name:Type}.
-func (r *request) arg(name string, v any) { r.args = append(r.args, clickhouse.Named(name, v)) }
-
-// tenantClause binds the credential's tenants.
-func (r *request) tenantClause() string {
-	if r.all {
-		return "1"
-	}
-	quoted := make([]string, len(r.tenants))
-	for i, t := range r.tenants {
-		name := fmt.Sprintf("tenant_%d", i)
-		r.arg(name, t)
-		quoted[i] = "{" + name + ":String}"
-	}
-	if len(quoted) == 0 {
-		return "0"
-	}
-	return "tenant IN (" + strings.Join(quoted, ", ") + ")"
-}
-
-// filter turns dimension parameters into conditions; names come from a closed list.
-func (r *request) filter(allowed []string) (string, error) {
-	cond := "1"
-	for _, d := range allowed {
-		if d == "tenant" {
-			continue
-		}
-		if v, ok := r.GetQuery(d); ok {
-			r.arg("f_"+d, v)
-			cond += " AND toString(" + d + ") = {f_" + d + ":String}"
-		}
-	}
-	return cond, nil
-}
-
-func (r *request) groups(allowed []string, byDefault string) ([]string, error) {
-	text, ok := r.GetQuery("group_by")
-	if !ok {
-		text = byDefault
-	}
-	var out []string
-	for _, g := range strings.Split(text, ",") {
-		if g = strings.TrimSpace(g); g == "" {
-			continue
-		}
-		if !slices.Contains(allowed, g) {
-			return nil, badRequest("group_by %q: want any of %s", g, strings.Join(allowed, ", "))
-		}
-		if !slices.Contains(out, g) {
-			out = append(out, g)
-		}
-	}
-	return out, nil
-}
-
-func (a *API) query(ctx context.Context, r *request, name string, vars any) (driver.Rows, error) {
-	var sql bytes.Buffer
-	if err := queries.ExecuteTemplate(&sql, name, vars); err != nil {
-		return nil, fmt.Errorf("render %s: %w", name, err)
-	}
-	rows, err := a.o.Conn().Query(ctx, sql.String(), r.args...)
-	if err != nil {
-		return nil, fmt.Errorf("query %s: %w", name, err)
-	}
-	return rows, nil
-}
-
-func (r *request) rangeArgs() {
-	r.arg("from", r.from.UTC().Truncate(15*time.Minute).Format("2006-01-02 15:04:05"))
-	r.arg("to", r.to.UTC().Add(15*time.Minute-time.Nanosecond).Truncate(15*time.Minute).Format("2006-01-02 15:04:05"))
-	r.arg("limit", strconv.Itoa(r.limit))
-}
-
-func usd(b *big.Int) string {
-	s, err := schema.SumFromBig(b)
-	if err != nil {
-		return b.String() + "e-12"
-	}
-	return s.String()
 }

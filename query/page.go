@@ -1,10 +1,12 @@
 package query
 
 import (
+	"bytes"
+	"context"
 	_ "embed"
 	"html/template"
 	"net/http"
-	"time"
+	"net/url"
 
 	"github.com/gin-gonic/gin"
 )
@@ -12,7 +14,8 @@ import (
 //go:embed page.html
 var pageText string
 
-var pageTemplate = template.Must(template.New("page").Parse(pageText))
+// pathEscape is for run ids, which may hold what ends a path.
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"pathEscape": url.PathEscape}).Parse(pageText))
 
 // Setup is what the page at / tells somebody whose agents send nothing yet.
 type Setup struct{ GRPC, HTTP string }
@@ -21,35 +24,28 @@ type Setup struct{ GRPC, HTTP string }
 // in an agent.
 func (a *API) MountPage(r gin.IRouter, s Setup) {
 	r.GET("/", func(c *gin.Context) {
-		req, err := a.authorize(c.Request)
+		data := gin.H{"Setup": s}
+		q, err := a.open(c, limits{50, 50}, nil)
+		switch {
+		case err == nil:
+			ctx, cancel := context.WithTimeout(c.Request.Context(), queryLimit)
+			defer cancel()
+			if data["Runs"], err = a.runs(ctx, q); err == nil {
+				data["Spend"], err = a.spend(ctx, q)
+			}
+		case explain(err).status == http.StatusServiceUnavailable:
+			data["Waiting"], err = true, nil
+		}
+		var page bytes.Buffer
+		if err == nil {
+			err = pageTemplate.Execute(&page, data)
+		}
 		if err != nil {
-			fail(c, err)
+			a.fail(c, err)
 			return
 		}
-		req.Context, req.limit, req.zone = c, 50, time.UTC
-		req.from, req.to = time.Now().Add(-24*time.Hour), time.Now().Add(15*time.Minute)
-		data := gin.H{"Setup": s}
-		if a.o.Conn() == nil {
-			data["Waiting"] = true
-		} else {
-			for name, f := range map[string]func(*request) (any, error){
-				"Runs":  func(q *request) (any, error) { return a.runs(c.Request.Context(), q) },
-				"Spend": func(q *request) (any, error) { return a.spend(c.Request.Context(), q) },
-			} {
-				q := req
-				answer, err := f(&q)
-				if err != nil {
-					fail(c, err)
-					return
-				}
-				data[name] = answer
-			}
-		}
-		c.Header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-		c.Header("Content-Type", "text/html; charset=utf-8")
-		c.Status(http.StatusOK)
-		if err := pageTemplate.Execute(c.Writer, data); err != nil {
-			a.o.Logger.Error("write page", "err", err)
-		}
+		c.Header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		c.Header("Cache-Control", "no-store")
+		c.Data(http.StatusOK, "text/html; charset=utf-8", page.Bytes())
 	})
 }

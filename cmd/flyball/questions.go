@@ -60,7 +60,7 @@ func amplificationCommand(g *global) *cobra.Command {
 }
 
 func printAmplification(w io.Writer, d map[string]any, by string) error {
-	return table(w, rowsOf(d, "rows"), append(strings.Split(by, ","), "requests", "model=model_calls", "tools=tool_calls", "retries", "amplification=ratio", "p99", "retry x=retry_multiplier", "cost x=cost_amplification", "usd=cost_usd", "unknown=unknown_calls")...)
+	return table(w, rowsOf(d, "rows"), append(strings.Split(by, ","), "requests", "model=model_calls", "tools=tool_calls", "repeated=repeats", "retries", "amplification=ratio", "p99", "retry x=retry_multiplier", "cost x=cost_amplification", "usd=cost_usd", "unknown=unknown_calls")...)
 }
 
 func retriesCommand(g *global) *cobra.Command {

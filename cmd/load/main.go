@@ -89,6 +89,8 @@ func parseFlags(args []string, stderr io.Writer) (*options, error) {
 		err = fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case o.workers < 1 || o.batch < 1 || o.tenants < 1 || o.users < 1 || o.rate < 0 || o.duration <= 0:
 		err = errors.New("--workers, --batch, --tenants, --users and --duration are at least 1, --rate at least 0")
+	case o.scenario.phases > 1 && o.rate == 0:
+		err = errors.New("root-last needs a --rate: its runs last 30 s, so answers cannot set the pace")
 	case o.batch > 100_000:
 		err = errors.New("--batch is at most 100000")
 	default:
@@ -202,7 +204,7 @@ func (o *options) measure(ctx context.Context) (*report, error) {
 		w.stop(0)
 		return nil, err
 	}
-	r := newReport(o.scenario.name, o.rate, t, o.duration, took, cpu)
+	r := newReport(o.scenario.name, o.rate, t, l.window(), took, cpu)
 	r.LastError = last
 	// An interrupt ends the load, not the report on it.
 	after := context.WithoutCancel(ctx)

@@ -19,11 +19,11 @@ type report struct {
 	Retried   int64    `json:"retried_requests"`
 	Failed    int64    `json:"failed"`
 	Bytes     int64    `json:"bytes"`
-	Calls     int64    `json:"calls"`             // model and tool calls of fully acknowledged requests
-	Seconds   float64  `json:"seconds"`           // until the last answer
-	SpansPerS float64  `json:"spans_per_second"`  // acknowledged within --duration
-	Latency   latency  `json:"latency_ms"`        // of answers, retries included
-	OwnCPU    float64  `json:"own_cpu_seconds"`   // of this process
+	Calls     int64    `json:"calls"`            // model and tool calls of fully acknowledged requests
+	Seconds   float64  `json:"seconds"`          // until the last answer
+	SpansPerS float64  `json:"spans_per_second"` // acknowledged in the window of the rate; see load.window
+	Latency   latency  `json:"latency_ms"`       // of answers, retries included
+	OwnCPU    float64  `json:"own_cpu_seconds"`  // of this process
 	Processes []usage  `json:"processes,omitempty"`
 	Total     *usage   `json:"processes_total,omitempty"` // all of them together
 	Verify    *verdict `json:"verify,omitempty"`
@@ -37,14 +37,14 @@ type latency struct {
 	Max float64 `json:"max"`
 }
 
-func newReport(sc string, rate float64, t *tally, duration, took, cpu time.Duration) *report {
+func newReport(sc string, rate float64, t *tally, window, took, cpu time.Duration) *report {
 	r := &report{
 		Scenario: sc, Rate: rate,
 		Requests: t.Requests, Spans: t.Spans, Acked: t.Acked, Rejected: t.Rejected, Retried: t.Retried, Failed: t.Failed,
 		Bytes: t.Bytes, Calls: t.callsSure, Seconds: took.Seconds(), Latency: quantiles(t.latencies), OwnCPU: cpu.Seconds(),
 	}
 	// A load that was interrupted took less than its duration.
-	if window := min(duration, took); window > 0 {
+	if window = min(window, took); window > 0 {
 		r.SpansPerS = float64(t.InTime) / window.Seconds()
 	}
 	return r

@@ -20,7 +20,7 @@ type load struct {
 	mu    sync.Mutex // guards what follows
 	runs  uint64     // numbers handed out
 	next  time.Time  // when the schedule allows the next request
-	later  []export      // exports of begun groups that are not due yet, oldest due first
+	later []export   // exports of begun groups that are not due yet, oldest due first
 }
 
 // export is a request to be sent: one phase of one group of runs.
@@ -40,7 +40,7 @@ type tally struct {
 	Retried   int64 // requests sent again
 	Failed    int64 // spans of requests given up
 	Bytes     int64
-	InTime    int64 // acknowledged before the duration was over
+	InTime    int64 // acknowledged within the window
 	callsSure int64 // model and tool calls of requests acknowledged in full
 	callsMay  int64 // those of requests that were rejected in part or given up
 	latencies []time.Duration
@@ -62,6 +62,16 @@ func (t *tally) add(o *tally) {
 
 // maxBehind bounds how much of a missed schedule is made up for in a burst.
 const maxBehind = time.Second
+
+// window is the end of the duration, over which the rate is measured: all of
+// it, or what is left after runs of the first moment have ended.
+func (l *load) window() time.Duration {
+	ramp := time.Duration(l.group.phases-1) * exportEvery
+	if ramp >= l.duration {
+		return l.duration
+	}
+	return l.duration - ramp
+}
 
 // run sends until the duration is over and every group that was begun has been
 // exported to its end. It returns what the workers saw and how long they took.
@@ -98,6 +108,7 @@ func (l *load) work(ctx context.Context, s sender, t *tally) {
 		requests[i] = r.clone()
 	}
 	deadline := l.begun.Add(l.duration)
+	from := deadline.Add(-l.window())
 	for {
 		e, ok := l.take(ctx, deadline)
 		if !ok {
@@ -127,7 +138,7 @@ func (l *load) work(ctx context.Context, s sender, t *tally) {
 		t.latencies = append(t.latencies, now.Sub(sent))
 		t.Rejected += rejected
 		t.Acked += int64(r.spans) - rejected
-		if now.Before(deadline) {
+		if now.After(from) && now.Before(deadline) {
 			t.InTime += int64(r.spans) - rejected
 		}
 		if rejected > 0 {
@@ -149,21 +160,22 @@ func (l *load) take(ctx context.Context, deadline time.Time) (export, bool) {
 		case ctx.Err() != nil:
 			l.mu.Unlock()
 			return export{}, false
-		case l.rate > 0 && l.next.After(now):
-			wait = l.next.Sub(now)
 		case due:
 			e := l.later[0]
 			l.later = l.later[1:]
 			l.after(e)
-			l.spend(l.group.requests[e.phase].spans, now)
+			l.mu.Unlock()
+			return e, true
+		case now.Before(deadline) && (l.rate <= 0 || !l.next.After(now)):
+			e := l.begin(now)
+			l.after(e)
 			l.mu.Unlock()
 			return e, true
 		case now.Before(deadline):
-			e := l.begin(now)
-			l.after(e)
-			l.spend(l.group.requests[0].spans, now)
-			l.mu.Unlock()
-			return e, true
+			wait = l.next.Sub(now)
+			if len(l.later) > 0 {
+				wait = min(wait, l.later[0].due.Sub(now))
+			}
 		case len(l.later) == 0:
 			l.mu.Unlock()
 			return export{}, false
@@ -178,11 +190,18 @@ func (l *load) take(ctx context.Context, deadline time.Time) (export, bool) {
 	}
 }
 
-// begin numbers a new group of runs. The caller holds mu.
+// begin numbers a new group of runs and books its spans, those of later exports
+// included, against the rate. The caller holds mu.
 func (l *load) begin(now time.Time) export {
 	block := uint64((l.group.runs + runsOfResource - 1) / runsOfResource * runsOfResource)
 	first := l.runs
 	l.runs += block
+	if l.rate > 0 {
+		if late := now.Add(-maxBehind); l.next.Before(late) {
+			l.next = late
+		}
+		l.next = l.next.Add(time.Duration(float64(l.group.spans) / l.rate * float64(time.Second)))
+	}
 	return export{
 		first: first,
 		start: now.Add(-l.group.age).UnixNano(),
@@ -206,15 +225,4 @@ func (l *load) after(e export) {
 	l.later = append(l.later, export{})
 	copy(l.later[i+1:], l.later[i:])
 	l.later[i] = e
-}
-
-// spend books spans against the rate. The caller holds mu.
-func (l *load) spend(spans int, now time.Time) {
-	if l.rate <= 0 {
-		return
-	}
-	if late := now.Add(-maxBehind); l.next.Before(late) {
-		l.next = late
-	}
-	l.next = l.next.Add(time.Duration(float64(spans) / l.rate * float64(time.Second)))
 }

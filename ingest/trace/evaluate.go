@@ -141,6 +141,7 @@ func (a *Assembler) evaluateClient(t *trace, i int32, c *schema.Call, p *schema.
 		p.Flags |= schema.FlagOrphan
 	}
 	if l.role&schema.RoleModelHost == 0 {
+		p.Kind = schema.KindTool
 		return a.tool(t, i, c, p)
 	}
 	// A bare HTTP call to a model host is a model call of unknown usage.

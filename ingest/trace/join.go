@@ -69,11 +69,7 @@ func (a *Assembler) joined(t *trace, i int32, c *schema.Call) string {
 		if o.start == 0 || o.key == t.key || o.shape != me.shape || o.start > me.end || me.start > o.end || abs(o.start-me.start) > joinWithin {
 			continue
 		}
-		gateway := me.gate && !o.gate
-		if me.gate == o.gate { // the client's span encloses the gateway's
-			gateway = me.start > o.start || me.start == o.start && me.end < o.end
-		}
-		if gateway {
+		if inner(&me, &o) {
 			return o.key.id.String() + "/" + o.span.String()
 		}
 		if other := a.traces[o.key]; other != nil {
@@ -83,6 +79,22 @@ func (a *Assembler) joined(t *trace, i int32, c *schema.Call) string {
 		}
 	}
 	return ""
+}
+
+// inner reports whether x is the gateway's record and y the client's. It is a
+// strict order, so that of two records exactly one stays.
+func inner(x, y *joinRef) bool {
+	switch {
+	case x.gate != y.gate:
+		return x.gate
+	case x.start != y.start: // the client's span encloses the gateway's
+		return x.start > y.start
+	case x.end != y.end:
+		return x.end < y.end
+	case x.key.id != y.key.id:
+		return string(x.key.id[:]) > string(y.key.id[:])
+	}
+	return string(x.span[:]) > string(y.span[:])
 }
 
 func abs(n int64) int64 {

@@ -177,11 +177,11 @@ func stateOf(l *line, p *schema.Posting) lineState {
 }
 
 // Replay applies one log record: it restores what was posted and decides nothing.
-// end is the position after the record.
+// end is the position after the record; Resume told the one before the first.
 func (a *Assembler) Replay(payload []byte, end uint64, now int64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.end = end
+	a.before, a.end = a.end, end
 	return schema.EachEntry(payload, func(r schema.RawEntry) error {
 		a.recorded = max(a.recorded, r.RecordedAt)
 		if r.Sign < 0 {
@@ -264,10 +264,12 @@ func (a *Assembler) Save(now int64, all bool, f func(Page) error) (safe, end uin
 			continue
 		}
 		over--
-		if today := uint32(now / dayNs); today > t.day+1 { // before its day is forgotten
+		// A day is forgotten as a whole, counted from its end, so a trace moves to
+		// the day of its last change. Pages that were only read move with it.
+		if today := uint32(now / dayNs); today > t.day {
 			t.day = today
-			for page := range t.pages {
-				t.pages[page] = true
+			for i := 0; i < len(t.lines); i += pageLines {
+				t.markPage(int32(i))
 			}
 		}
 		for page, dirty := range t.pages {
@@ -349,9 +351,25 @@ const dayNs = int64(24 * time.Hour)
 // lineBytes is what a line costs besides its binary forms.
 const lineBytes = 256
 
-// Resume tells the assembler where the log ends after a replay.
-func (a *Assembler) Resume(end uint64) {
+// Resume tells the assembler where the log goes on, before and after a replay,
+// and a recorded_at in unix microseconds that the next must not be before.
+func (a *Assembler) Resume(end uint64, recorded int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.end = end
+	a.end, a.recorded = end, max(a.recorded, recorded)
+}
+
+// Recorded is the last recorded_at, in unix microseconds.
+func (a *Assembler) Recorded() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.recorded
+}
+
+// Forget drops every trace from memory, saved or not. Benchmarks use it.
+func (a *Assembler) Forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.traces)
+	a.oldest, a.newest, a.dirty, a.timers, a.head, a.bytes = nil, nil, nil, nil, 0, 0
 }

@@ -1,19 +1,26 @@
--- Net lines: the version of each line that no entry has cancelled.
-SELECT tenant, trace, span, if(parent_span_id = toFixedString('', 8), '', lower(hex(parent_span_id))) AS parent, part, run_id, started_at, duration_ns,
-    toString(kind) AS kind, name, operation, provider, model, requested_model, service_tier, response_id, scope,
-    user, feature, workflow, workflow_version, agent, session, criticality, mode, environment,
-    tok_input, tok_cache_read, tok_cache_write_5m, tok_cache_write_1h, tok_output, tok_reasoning, tok_input_audio, tok_input_image, tok_output_audio, tok_output_image,
-    web_searches, images, pages, media_ms, token_basis, toString(usage) AS usage,
-    cost, toString(cost_status) AS cost_status, price_id, exposure, estimate, reported_cost, amount, currency,
-    aggregate, duplicate_of, tool, toString(tool_effect) AS tool_effect, args_hash, payload_bytes, payload_type,
-    attempt, toString(retry_layer) AS retry_layer, toString(retry_cause) AS retry_cause, fallback, hedge, hidden_attempts, toString(hidden_cause) AS hidden_cause,
-    toString(failure) AS failure, http_status, toString(source) AS source, version, flags, recorded_at, sign,
-    model_calls, tool_calls, retries, fallbacks, hedges, repeats, wasted
-FROM journal
-WHERE {{.Tenants}} AND {{.Filter}} AND (started_at, trace, span, part) > (toDateTime64({after_at:String}, 9, 'UTC'), {after_trace:String}, {after_span:String}, {after_part:UInt16})
-{{if not .History}}    AND sign = 1 AND (tenant, trace_id, span_id, part, version) IN (
-        SELECT tenant, trace_id, span_id, part, version FROM journal
-        WHERE {{.Tenants}} AND {{.Filter}}
-        GROUP BY tenant, trace_id, span_id, part, version HAVING sum(sign) > 0)
-{{end}}ORDER BY started_at, trace, span, part, version, sign DESC
-LIMIT {limit:UInt32}
+-- The keys of a page are found on narrow columns, the rest is read for them alone. Without history only net lines
+-- count: the version of each line that no entry has cancelled.
+SELECT *, throwIf(NOT ({{.Allowed}}), 'a row of another tenant') AS guard FROM (
+    SELECT tenant, trace, span, if(parent_span_id = toFixedString('', 8), '', lower(hex(parent_span_id))) AS parent, part, run_id, started_at, duration_ns,
+        toString(j.kind) AS kind, name, operation, provider, model, requested_model, service_tier, response_id, scope,
+        user, feature, workflow, workflow_version, agent, session, criticality, mode, environment,
+        tok_input, tok_cache_read, tok_cache_write_5m, tok_cache_write_1h, tok_output, tok_reasoning, tok_input_audio, tok_input_image, tok_output_audio, tok_output_image,
+        web_searches, images, pages, media_ms, token_basis, toString(j.usage) AS usage,
+        cost, toString(j.cost_status) AS cost_status, price_id, exposure, estimate, reported_cost, amount, currency,
+        aggregate, duplicate_of, tool, toString(j.tool_effect) AS tool_effect, args_hash, payload_bytes, payload_type,
+        attempt, toString(j.retry_layer) AS retry_layer, toString(j.retry_cause) AS retry_cause, fallback, hedge, hidden_attempts, toString(j.hidden_cause) AS hidden_cause,
+        toString(j.failure) AS failure, http_status, toString(j.source) AS source, version, flags, recorded_at, sign,
+        model_calls, tool_calls, retries, fallbacks, hedges, repeats, wasted
+    FROM journal AS j
+    WHERE {{.Tenants}} AND {{.Filter}} AND (j.started_at, tenant, j.trace_id, j.span_id, j.part, j.version, j.sign) IN (
+        SELECT started_at, tenant, trace_id, span_id, part, version, {{if .History}}sign{{else}}toInt8(1) AS sign{{end}}
+        FROM journal
+        WHERE {{.Tenants}} AND {{.Filter}} AND started_at >= toDateTime64({after_at:String}, 9, 'UTC')
+        GROUP BY started_at, tenant, trace_id, span_id, part, version{{if .History}}, sign{{end}}
+        HAVING (started_at, tenant, trace_id, span_id, part, version, -sign) > (toDateTime64({after_at:String}, 9, 'UTC'), {after_tenant:String}, toFixedString(unhex({after_trace:String}), 16), toFixedString(unhex({after_span:String}), 8), {after_part:UInt16}, {after_version:UInt32}, {after_minus:Int16})
+            {{if not .History}}AND sum(journal.sign) > 0{{end}}
+        ORDER BY started_at, tenant, trace_id, span_id, part, version, sign DESC
+        LIMIT {limit:UInt32})
+    LIMIT 1 BY started_at, tenant, trace_id, span_id, part, version, sign
+)
+ORDER BY started_at, tenant, trace, span, part, version, sign DESC

@@ -1,12 +1,22 @@
--- Retries with a span of their own by their layer, attempts inside an SDK as layer sdk.
-SELECT layer, cause, sum(n) AS retries, sum(w) AS wasted FROM (
-    SELECT toString(retry_layer) AS layer, toString(retry_cause) AS cause, sum(retries + fallbacks) AS n, sum(if(retry_layer != '', wasted, 0)) AS w
-    FROM spend_15m WHERE {{.Tenants}} AND at >= {from:DateTime('UTC')} AND at < {to:DateTime('UTC')} AND {{.Filter}} GROUP BY layer, cause
-    UNION ALL
-    SELECT 'sdk' AS layer, toString(hidden_cause) AS cause, sum(hidden_attempts) AS n, toInt128(0) AS w
-    FROM spend_15m WHERE {{.Tenants}} AND at >= {from:DateTime('UTC')} AND at < {to:DateTime('UTC')} AND {{.Filter}} GROUP BY cause
-    UNION ALL
-    SELECT '' AS layer, toString(failure) AS cause, toInt64(0) AS n, sum(wasted) AS w
-    FROM spend_15m WHERE {{.Tenants}} AND at >= {from:DateTime('UTC')} AND at < {to:DateTime('UTC')} AND {{.Filter}} AND retry_layer = '' GROUP BY cause
-) GROUP BY layer, cause HAVING retries != 0 OR wasted != 0
-ORDER BY retries DESC, layer, cause
+-- Attempts with a span of their own under the layer that made them and the failure that caused them, attempts inside an SDK
+-- under the layer sdk. Waste stands under the layer that made the wasted attempt ('' is a first one) and its own failure.
+SELECT *, throwIf(max(foreign) OVER () != 0, 'a row of another tenant') AS guard FROM (
+    SELECT {{range .Groups}}l.{{.}} AS {{.}}, {{end}}
+        sum(l.retries) AS retries, sum(l.fallbacks) AS fallbacks, sum(l.hedges) AS hedges, sum(l.wasted) AS wasted, max(l.foreign) AS foreign
+    FROM (
+        SELECT {{range .Columns}}{{.}}, {{end}}toString(s.retry_layer) AS layer, toString(s.retry_cause) AS failure, NOT ({{.Allowed}}) AS foreign,
+            s.retries AS retries, s.fallbacks AS fallbacks, s.hedges AS hedges, toInt128(0) AS wasted
+        FROM spend_15m AS s WHERE {{.Tenants}} AND s.at >= {from:DateTime('UTC')} AND s.at < {to:DateTime('UTC')}
+        UNION ALL
+        SELECT {{range .Columns}}{{.}}, {{end}}'sdk', toString(s.hidden_cause), NOT ({{.Allowed}}), s.hidden_attempts, 0, 0, toInt128(0)
+        FROM spend_15m AS s WHERE {{.Tenants}} AND s.at >= {from:DateTime('UTC')} AND s.at < {to:DateTime('UTC')}
+        UNION ALL
+        SELECT {{range .Columns}}{{.}}, {{end}}toString(s.retry_layer), toString(s.failure), NOT ({{.Allowed}}), 0, 0, 0, s.wasted
+        FROM spend_15m AS s WHERE {{.Tenants}} AND s.at >= {from:DateTime('UTC')} AND s.at < {to:DateTime('UTC')}
+    ) AS l
+    WHERE {{.Filter}}
+    {{if .Groups}}GROUP BY {{range $i, $g := .Groups}}{{if $i}}, {{end}}{{$g}}{{end}}{{end}}
+    HAVING retries != 0 OR fallbacks != 0 OR hedges != 0 OR wasted != 0
+)
+ORDER BY retries DESC, wasted DESC{{range .Groups}}, {{.}}{{end}}
+LIMIT {limit:UInt32}

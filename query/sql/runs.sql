@@ -1,11 +1,10 @@
-SELECT tenant, run_id, started_at, ended_at, status, name, user, feature, workflow, agent, model_calls, tool_calls, retries, cost, unpriced, unknown
-FROM (
-    SELECT tenant, run_id, sum(model_calls) AS model_calls, sum(tool_calls) AS tool_calls, sum(runs.retries + runs.hidden_attempts + runs.fallbacks + runs.hedges) AS retries, sum(cost) AS cost, sum(unpriced) AS unpriced, sum(unknown) AS unknown, sum(lines) AS n
-    FROM runs WHERE {{.Tenants}} GROUP BY tenant, run_id HAVING n > 0 AND model_calls > 0
-) AS r
-INNER JOIN (
-    SELECT tenant, run_id, started_at, ended_at, toString(status) AS status, name, user, feature, workflow, agent
-    FROM run_info FINAL WHERE {{.Tenants}} AND started_at >= {from:DateTime('UTC')} AND started_at < {to:DateTime('UTC')} AND {{.Filter}}
-) AS i USING (tenant, run_id)
-ORDER BY started_at DESC, run_id
-LIMIT {limit:UInt32}
+SELECT *, throwIf(NOT ({{.Allowed}}), 'a row of another tenant') AS guard FROM (
+    SELECT i.tenant AS tenant, i.run_id AS run_id, i.started_at AS started_at, i.ended_at AS ended_at, i.status AS status, i.name AS name, i.user AS user, i.feature AS feature,
+        i.workflow AS workflow, i.workflow_version AS workflow_version, i.agent AS agent, r.model_calls AS model_calls, r.tool_calls AS tool_calls, r.retries AS retries,
+        r.fallbacks AS fallbacks, r.hedges AS hedges, r.cost AS cost, r.unpriced AS unpriced, r.unknown AS unknown
+    FROM ({{template "run_info" .}}) AS i
+    INNER JOIN ({{template "run_sums" .}}) AS r ON i.tenant = r.tenant AND i.run_id = r.run_id
+    ORDER BY started_at DESC, tenant, run_id
+    LIMIT {limit:UInt32}
+)
+ORDER BY started_at DESC, tenant, run_id

@@ -1,11 +1,19 @@
-SELECT {{range .Groups}}{{.}}, {{end}}{{.At}} AS at,
-    sum(calls) AS calls, sum(cost) AS cost, sum(unpriced) AS unpriced, sum(unknown) AS unknown, sum(estimated) AS estimated, sum(sampled) AS sampled,
-    sum(tok_input) AS tok_input, sum(tok_cache_read) AS tok_cache_read, sum(tok_cache_write_5m) AS tok_cache_write_5m, sum(tok_cache_write_1h) AS tok_cache_write_1h,
-    sum(tok_output) AS tok_output, sum(tok_reasoning) AS tok_reasoning, sum(tok_input_audio) AS tok_input_audio, sum(tok_input_image) AS tok_input_image,
-    sum(tok_output_audio) AS tok_output_audio, sum(tok_output_image) AS tok_output_image
-FROM spend_15m
-WHERE {{.Tenants}} AND spend_15m.at >= {from:DateTime('UTC')} AND spend_15m.at < {to:DateTime('UTC')} AND {{.Filter}}
-GROUP BY {{range .Groups}}{{.}}, {{end}}at
-HAVING sum(lines) > 0 AND (calls != 0 OR cost != 0 OR unpriced != 0 OR unknown != 0)
+-- The totals are of every row, also of those that LIMIT cuts off.
+SELECT *,
+    count() OVER () AS all_rows, sum(calls) OVER () AS all_calls, sum(cost) OVER () AS all_cost, sum(unpriced) OVER () AS all_unpriced,
+    sum(unknown) OVER () AS all_unknown, sum(estimated) OVER () AS all_estimated, sum(sampled) OVER () AS all_sampled,
+    throwIf(max(foreign) OVER () != 0, 'a row of another tenant') AS guard
+FROM (
+    SELECT {{range .Groups}}s.{{.}} AS {{.}}, {{end}}{{.At}} AS at,
+        sum(s.calls) AS calls, sum(s.cost) AS cost, sum(s.unpriced) AS unpriced, sum(s.unknown) AS unknown, sum(s.estimated) AS estimated, sum(s.sampled) AS sampled,
+        sum(s.tok_input) AS tok_input, sum(s.tok_cache_read) AS tok_cache_read, sum(s.tok_cache_write_5m) AS tok_cache_write_5m, sum(s.tok_cache_write_1h) AS tok_cache_write_1h,
+        sum(s.tok_output) AS tok_output, sum(s.tok_reasoning) AS tok_reasoning, sum(s.tok_input_audio) AS tok_input_audio, sum(s.tok_input_image) AS tok_input_image,
+        sum(s.tok_output_audio) AS tok_output_audio, sum(s.tok_output_image) AS tok_output_image,
+        max(NOT ({{.Allowed}})) AS foreign
+    FROM spend_15m AS s
+    WHERE {{.Tenants}} AND s.at >= {from:DateTime('UTC')} AND s.at < {to:DateTime('UTC')} AND {{.Filter}}
+    GROUP BY {{range .Groups}}{{.}}, {{end}}at
+    HAVING calls != 0 OR cost != 0 OR unpriced != 0 OR unknown != 0
+)
 ORDER BY at, cost DESC{{range .Groups}}, {{.}}{{end}}
 LIMIT {limit:UInt32}

@@ -40,7 +40,7 @@ function run(setup, scenario) {
   const file = js ? join(cache, 'js', setup.file) : join(here, 'py', setup.file);
   const env = {
     PATH: process.env.PATH, HOME: process.env.HOME, LANG: 'C.UTF-8', PYTHONDONTWRITEBYTECODE: '1',
-    OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${recorder.port}`,
+    OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${recorder.port}`, LANGSMITH_ENDPOINT: `http://127.0.0.1:${recorder.port}`,
     OTEL_SERVICE_NAME: 'capture', CAPTURE_PROVIDER: providerURL, CAPTURE_SCENARIO: scenario,
     OPENAI_API_KEY: 'none', ANTHROPIC_API_KEY: 'none', GOOGLE_GENERATIVE_AI_API_KEY: 'none', GEMINI_API_KEY: 'none',
     ...(setup.vars ?? {}),

@@ -82,7 +82,7 @@ export const SETUPS = [
   },
   {
     name: 'langsmith-js', file: 'langsmith.mjs', scenarios: OPENAI,
-    vars: { LANGSMITH_TRACING: 'true', LANGSMITH_OTEL_ENABLED: 'true', LANGSMITH_API_KEY: 'none', LANGSMITH_ENDPOINT: 'http://127.0.0.1:14401', LANGSMITH_PROJECT: 'capture' },
+    vars: { LANGSMITH_TRACING: 'true', LANGSMITH_OTEL_ENABLED: 'true', LANGSMITH_API_KEY: 'none', LANGSMITH_PROJECT: 'capture' },
     packages: ['langsmith', 'openai'],
     comment: 'Input contains the cache; details are JSON in gen_ai.usage.input_token_details and langsmith.usage_metadata, cache counts have no attribute of their own. The chain span has a response id and gen_ai.system langchain but no usage: it is not a call. A stream has no span of its own: its attributes are written on the enclosing traceable span, which becomes kind llm. Cache writes are lost. Failed calls have no error status. Embeddings have no span.',
   },
@@ -130,7 +130,7 @@ export const SETUPS = [
   {
     name: 'strands', env: 'openai2', file: 'strands_agent.py', scenarios: [...each('chat', 'plain', 'cached', 'tools', 'tenant', 'always-429', 'retry-429', 'abort'), ...each('anthropic', 'plain', 'cached', 'smallcache', 'tools')],
     packages: ['strands-agents', 'openai', 'anthropic'],
-    comment: 'Input contains the cache, also for Anthropic, in this version. Both spellings of every count stand on the span, the cache in four attributes. gen_ai.system is the framework, not the provider; there is no response model and no response id. invoke_agent repeats the sum. Reasoning and Anthropic lifetimes are lost. Retries of the SDK are invisible, retries of the agent are no spans either. A dropped stream has no usage.',
+    comment: 'Input contains the cache, also for Anthropic, in this version. Both spellings of every count stand on the span, the cache in four attributes. gen_ai.system is the framework, not the provider; there is no response model and no response id. invoke_agent repeats the sum. Reasoning and Anthropic lifetimes are lost. Retries of the SDK are invisible, those of the agent are failed sibling chat spans. A dropped stream has no usage.',
   },
   {
     name: 'litellm', env: 'openai2', file: 'litellm_sdk.py', scenarios: LITELLM, vars: { OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf', LITELLM_LOCAL_MODEL_COST_MAP: 'True' },
@@ -154,7 +154,7 @@ export const SETUPS = [
   },
   {
     name: 'openai-agents-openinference', env: 'openai3', file: 'openai_agents.py', vars: { INSTRUMENTATION: 'openinference' },
-    scenarios: AGENTS,
+    scenarios: AGENTS, comments: { 'chat-stream': 'The SDK does not ask for usage in chat streams.' },
     packages: ['openinference-instrumentation-openai-agents', 'openai-agents', 'openai'],
     comment: 'Two root spans of kind AGENT and CHAIN carry the workflow\'s name, turns are CHAIN spans. Responses calls: input contains the cache, all details have attributes and the raw response is in output.value. Chat calls (kind generation): only prompt and completion, no cache, no reasoning, no response id, request model only; their streams carry no tokens. User, session and tenant of the run are lost. Retries are invisible.',
   },
@@ -190,12 +190,12 @@ export const SETUPS = [
     comment: 'The OpenAI SDK from version 3 uses httpx2, which this HTTP instrumentation does not see: no HTTP children, so retries are invisible again.',
   },
   {
-    name: 'openai-agents-genai', env: 'openai3', file: 'openai_agents.py', vars: { INSTRUMENTATION: 'genai' }, scenarios: AGENTS,
+    name: 'openai-agents-genai', env: 'openai3', file: 'openai_agents.py', vars: { INSTRUMENTATION: 'genai' }, scenarios: AGENTS, comments: { 'chat-stream': 'The SDK does not ask for usage in chat streams.' },
     packages: ['opentelemetry-instrumentation-genai-openai-agents', 'opentelemetry-instrumentation-genai-openai', 'openai-agents', 'openai'],
     comment: 'invoke_workflow and invoke_agent carry no usage; the chat spans come from the instrumentation of the client and hang below the agent. The group id becomes gen_ai.conversation.id. Trace metadata is lost.',
   },
   {
-    name: 'openai-agents-traceloop', env: 'openai3', file: 'openai_agents.py', vars: { INSTRUMENTATION: 'traceloop' }, scenarios: AGENTS,
+    name: 'openai-agents-traceloop', env: 'openai3', file: 'openai_agents.py', vars: { INSTRUMENTATION: 'traceloop' }, scenarios: AGENTS, comments: { 'chat-stream': 'The SDK does not ask for usage in chat streams.' },
     packages: ['opentelemetry-instrumentation-openai-agents', 'openai-agents', 'openai'],
     comment: 'Responses calls carry usage (input contains the cache); calls by the chat API are spans without any usage. gen_ai.provider.name stands on agent and workflow spans too. User, session and tenant of the run are lost.',
   },

@@ -1,0 +1,328 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/flyball/flyball/schema"
+)
+
+// faultySink is ClickHouse with faults around its inserts.
+type faultySink struct {
+	Sink
+
+	mu     sync.Mutex // guards below
+	fault  func(token string, insert func() error) error
+	tokens []string // of every attempt
+}
+
+var errDown = errors.New("connection lost")
+
+func (f *faultySink) set(fault func(token string, insert func() error) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fault = fault
+}
+
+func (f *faultySink) Insert(ctx context.Context, token string, rows *schema.Columns, runs []schema.RunInfo) error {
+	f.mu.Lock()
+	fault := f.fault
+	f.tokens = append(f.tokens, token)
+	f.mu.Unlock()
+	insert := func() error { return f.Sink.Insert(ctx, token, rows, runs) }
+	if fault == nil {
+		return insert()
+	}
+	return fault(token, insert)
+}
+
+func (f *faultySink) attempts() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.tokens...)
+}
+
+// newFaultyRig is a rig whose sink can be made to fail.
+func newFaultyRig(t *testing.T) (*rig, *faultySink) {
+	t.Helper()
+	sink := &faultySink{}
+	r := newRig(t, func(o *Options) {
+		sink.Sink = o.Sink
+		o.Sink = sink
+	})
+	return r, sink
+}
+
+// TestUnknownOutcome: an insert fails after, or before, the block was stored; it
+// is repeated with its token and doubles nothing.
+func TestUnknownOutcome(t *testing.T) {
+	f := func(fault func(insert func() error) error) {
+		t.Helper()
+		r, sink := newFaultyRig(t)
+		failures := 0
+		sink.set(func(token string, insert func() error) error {
+			if failures++; failures%3 == 0 {
+				return insert()
+			}
+			return fault(insert)
+		})
+		for i := range 3 {
+			r.send(chats(i*500, i*500+500, nil))
+			r.drain()
+		}
+		r.spans(1500)
+		if got := r.one("SELECT sum(cost) FROM spend_15m"); got != 1500*each {
+			t.Errorf("cost %d, want %d", got, 1500*each)
+		}
+		if n := len(sink.attempts()); n < 9 {
+			t.Errorf("%d attempts", n)
+		}
+	}
+	f(func(insert func() error) error { return errors.Join(insert(), errDown) })
+	f(func(insert func() error) error { return errDown })
+}
+
+// TestUnknownOutcomeOfManyGroups: the same where a rollup's share of the block is
+// so large that the engine aggregates it in several parts.
+func TestUnknownOutcomeOfManyGroups(t *testing.T) {
+	r, sink := newFaultyRig(t)
+	failures := 0
+	sink.set(func(_ string, insert func() error) error {
+		err := insert()
+		if failures++; failures%3 != 0 && err == nil {
+			err = errDown
+		}
+		return err
+	})
+	const n = 150_000
+	r.send(chats(0, n, func(i int, sp ptrace.Span) { sp.Attributes().PutStr("user.id", fmt.Sprintf("user-%d", i)) }))
+	r.drain()
+	r.spans(n)
+	if got := r.one("SELECT uniqExact(user) FROM spend_15m WHERE lines = 1"); got != n {
+		t.Errorf("%d users with one line, want %d", got, n)
+	}
+}
+
+// TestCrashBeforeConfirm: the process ends between an insert and its
+// confirmation. The next one sends the same block under the same token.
+func TestCrashBeforeConfirm(t *testing.T) {
+	r, sink := newFaultyRig(t)
+	stored := make(chan struct{}, 1)
+	sink.set(func(_ string, insert func() error) error {
+		if err := insert(); err != nil {
+			return err
+		}
+		select {
+		case stored <- struct{}{}:
+		default:
+		}
+		return errDown // and again, until the pipeline is gone
+	})
+	r.send(chats(0, 500, nil))
+	<-stored
+	r.crash()
+	sink.set(nil)
+	r.drain()
+	r.spans(500)
+	tokens := sink.attempts()
+	for _, token := range tokens {
+		if token != tokens[0] {
+			t.Errorf("the chunk was sent as %q", tokens)
+			break
+		}
+	}
+}
+
+// poison makes the journal refuse every block that holds a span of that name.
+func (r *rig) poison(name string) {
+	r.t.Helper()
+	if err := r.engine.Conn().Exec(context.Background(), "ALTER TABLE journal ADD CONSTRAINT poison CHECK name != '"+name+"'"); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// quarantined are the span ids in the quarantine file.
+func (r *rig) quarantined() []string {
+	r.t.Helper()
+	b, err := os.ReadFile(filepath.Join(r.o.Dir, "quarantine", "entries.jsonl"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		r.t.Fatal(err)
+	}
+	var out []string
+	for line := range bytes.Lines(b) {
+		var e struct {
+			Span  string `json:"span_id"`
+			Error string `json:"error"`
+			Call  []byte `json:"call"`
+		}
+		if err := json.Unmarshal(line, &e); err != nil || len(e.Call) == 0 || e.Error == "" {
+			r.t.Errorf("quarantined line %s: %v", line, err)
+		}
+		out = append(out, e.Span)
+	}
+	return out
+}
+
+// spanHex is the id of a chat.
+func spanHex(i int) string { return fmt.Sprintf("%016x", i+1) }
+
+// TestBadEntry: the engine refuses one entry of a chunk. It alone is put aside.
+func TestBadEntry(t *testing.T) {
+	f := func(n, bad int) {
+		t.Helper()
+		r, sink := newFaultyRig(t)
+		r.poison("poison")
+		r.send(chats(0, n, func(i int, sp ptrace.Span) {
+			if i == bad {
+				sp.SetName("poison")
+			}
+		}))
+		r.drain()
+		r.spans(int64(n) - 1)
+		if got := r.quarantined(); len(got) != 1 || got[0] != spanHex(bad) {
+			t.Errorf("quarantined %v, want %s", got, spanHex(bad))
+		}
+		if got := r.p.Status(); got.Quarantined != 1 || got.Queued != 0 {
+			t.Errorf("%+v", got)
+		}
+		if n := len(sink.attempts()); n > 30 {
+			t.Errorf("%d inserts", n)
+		}
+		r.send(chats(n, n+10, nil))
+		r.drain()
+		r.spans(int64(n) + 9)
+	}
+	f(500, 123)
+	f(500, 0)
+	f(7, 6)
+	f(1, 0)
+}
+
+// TestBadEntryAndRestart: the process ends at each step of the halving in turn,
+// after the insert of that step was stored or refused. Nothing is stored or put
+// aside twice.
+func TestBadEntryAndRestart(t *testing.T) {
+	r, sink := newFaultyRig(t)
+	r.poison("poison")
+	const n = 40
+	step := make(chan struct{}, 1000)
+	limit := 0 // inserts that are let through before the process ends
+	arm := func() {
+		left := limit
+		sink.set(func(_ string, insert func() error) error {
+			if left--; left < 0 {
+				step <- struct{}{}
+				return errors.Join(insert(), errDown) // stored or not, and nobody hears of it
+			}
+			return insert()
+		})
+	}
+	arm()
+	r.send(chats(0, n, func(i int, sp ptrace.Span) {
+		if i == 17 {
+			sp.SetName("poison")
+		}
+	}))
+	crashes := 0
+	for {
+		done := false
+		r.until("the next step", func() bool {
+			select {
+			case <-step:
+				return true
+			default:
+				done = r.p.Status().Queued == 0
+				return done
+			}
+		})
+		if done {
+			break
+		}
+		limit++
+		r.p.stop()
+		r.p.done.Wait()
+		arm()
+		r.crash()
+		for len(step) > 0 {
+			<-step
+		}
+		crashes++
+	}
+	sink.set(nil)
+	r.spans(n - 1)
+	if got := r.quarantined(); len(got) != 1 || got[0] != spanHex(17) {
+		t.Errorf("quarantined %v, want %s", got, spanHex(17))
+	}
+	if got := r.p.Status().Quarantined; got != 1 {
+		t.Errorf("%d in quarantine", got)
+	}
+	if crashes < 5 {
+		t.Errorf("%d crashes", crashes)
+	}
+	r.restart()
+	if got := r.p.Status().Quarantined; got != 1 {
+		t.Errorf("%d in quarantine after a restart", got)
+	}
+}
+
+// TestSinkDown: while ClickHouse is away spans are taken and the status says what
+// is waited for. Then everything is stored, oldest first, beside live traffic.
+func TestSinkDown(t *testing.T) {
+	r, sink := newFaultyRig(t)
+	sink.set(func(string, func() error) error { return errDown })
+	const down = 4
+	for i := range down {
+		r.send(chats(i*100, i*100+100, nil))
+		time.Sleep(1100 * time.Millisecond) // a chunk each
+	}
+	if st := r.p.Status(); st.Queued != down*100 || !strings.Contains(st.Waiting, errDown.Error()) || st.LagSeconds < 3 {
+		t.Errorf("%+v", st)
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	sent := down * 100
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				r.send(chats(sent, sent+10, nil))
+				sent += 10
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+	})
+	sink.set(nil)
+	r.until("what waited is stored", func() bool { return r.p.Status().LastChunk >= down })
+	close(stop)
+	wg.Wait()
+	r.drain()
+	r.spans(int64(sent))
+	var order []string
+	for _, token := range sink.attempts() {
+		if len(order) == 0 || order[len(order)-1] != token {
+			order = append(order, token)
+		}
+	}
+	for i, token := range order {
+		if want := fmt.Sprintf("%s-%d-", hex.EncodeToString(r.p.node), i+1); !strings.HasPrefix(token, want) {
+			t.Errorf("insert %d has token %s, want %s…", i, token, want)
+		}
+	}
+	if st := r.p.Status(); st.Waiting != "" || st.LagSeconds != 0 {
+		t.Errorf("%+v", st)
+	}
+}

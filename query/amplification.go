@@ -1,0 +1,116 @@
+package query
+
+import (
+	"context"
+	"math/big"
+	"slices"
+	"strconv"
+)
+
+// amplification answers how much work a request became. By a property of calls
+// the rows do not add up, since one request has calls of several values; the
+// answer says so.
+func (a *API) amplification(ctx context.Context, r *request) (any, error) {
+	groups, err := r.groups(slices.Concat(runDimensions, callDimensions), "workflow")
+	if err != nil {
+		return nil, err
+	}
+	q := r.question()
+	q.runRange(r)
+	q.vars["RunFilter"], q.vars["Filter"] = q.filter(r, runDimensions), q.filter(r, callDimensions)
+	var ofRuns, ofCalls []string
+	for _, g := range groups {
+		if slices.Contains(runDimensions, g) {
+			ofRuns = append(ofRuns, g)
+		} else {
+			ofCalls = append(ofCalls, g)
+		}
+	}
+	q.vars["Groups"], q.vars["RunGroups"], q.vars["CallGroups"] = groups, ofRuns, ofCalls
+	q.bind("limit", "UInt32", strconv.Itoa(r.limit+1))
+	additive := len(ofCalls) == 0 && q.vars["Filter"] == "1"
+	name := "amplification.sql"
+	if !additive {
+		name = "amplification_calls.sql"
+	}
+	out := []row{}
+	err = a.ask(ctx, r, name, q, func(get func(string) any) {
+		n := func(name string) int64 { return get(name).(int64) }
+		m := amplification(n("requests"), n("model_calls"), n("tool_calls"), n("retries"), n("fallbacks"), n("hedges"))
+		for _, g := range groups {
+			m[g] = get(g)
+		}
+		m.money(get("cost").(*big.Int), get("wasted").(*big.Int))
+		m["unpriced_calls"], m["unknown_calls"], m["repeats"] = get("unpriced"), get("unknown"), get("repeats")
+		p := get("q").([]float64)
+		m["p50"], m["p90"], m["p99"] = p[0], p[1], p[2]
+		out = append(out, row(m))
+	})
+	if err != nil {
+		return nil, err
+	}
+	truncated := len(out) > r.limit
+	return r.answer(row{"rows": out[:min(len(out), r.limit)], "additive": additive, "truncated": truncated}), nil
+}
+
+// measures are the counts of runs and the ratios made of them, as an answer has them.
+type measures row
+
+func amplification(requests, model, tool, retries, fallbacks, hedges int64) measures {
+	logical := model + tool
+	attempts := logical + retries + fallbacks + hedges
+	m := measures{"requests": requests, "model_calls": model, "tool_calls": tool, "retries": retries, "fallbacks": fallbacks, "hedges": hedges, "ratio": nil, "retry_multiplier": nil}
+	if requests > 0 {
+		m["ratio"] = float64(attempts) / float64(requests)
+	}
+	if logical > 0 {
+		m["retry_multiplier"] = float64(attempts) / float64(logical)
+	}
+	return m
+}
+
+// money adds what was spent and how much of it was of use.
+func (m measures) money(cost, wasted *big.Int) {
+	m["cost_usd"], m["wasted_usd"], m["cost_amplification"] = usd(cost), usd(wasted), nil
+	if used := new(big.Int).Sub(cost, wasted); used.Sign() > 0 {
+		m["cost_amplification"], _ = new(big.Rat).SetFrac(cost, used).Float64()
+	}
+}
+
+// runRange binds the time for what runs are.
+func (q *question) runRange(r *request) {
+	q.bind("from", "String", r.from.UTC().Format(clickhouseNanos))
+	q.bind("to", "String", r.to.UTC().Format(clickhouseNanos))
+}
+
+// retries answers who retried what, why, and what was wasted.
+func (a *API) retries(ctx context.Context, r *request) (any, error) {
+	groups, err := r.groups(retryDimensions, "layer,failure")
+	if err != nil {
+		return nil, err
+	}
+	r.quarters()
+	q := r.question()
+	columns := []string{}
+	for _, d := range retryDimensions {
+		if _, filtered := r.GetQuery(d); d != "layer" && d != "failure" && (filtered || slices.Contains(groups, d)) {
+			columns = append(columns, d)
+		}
+	}
+	q.vars["Groups"], q.vars["Columns"], q.vars["Filter"] = groups, columns, q.filter(r, retryDimensions)
+	q.rangeArgs(r)
+	q.bind("limit", "UInt32", strconv.Itoa(r.limit+1))
+	out := []row{}
+	err = a.ask(ctx, r, "retries.sql", q, func(get func(string) any) {
+		m := row{"retries": get("retries"), "fallbacks": get("fallbacks"), "hedges": get("hedges"), "wasted_usd": usd(get("wasted"))}
+		for _, g := range groups {
+			m[g] = get(g)
+		}
+		out = append(out, m)
+	})
+	if err != nil {
+		return nil, err
+	}
+	truncated := len(out) > r.limit
+	return r.answer(row{"rows": out[:min(len(out), r.limit)], "truncated": truncated}), nil
+}

@@ -1,0 +1,95 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// intervals are the buckets that begin where people expect: hours of the day,
+// days, weeks from Monday and months of the zone. %s is the zone, quoted.
+var intervals = []struct{ name, sql string }{
+	{"15m", "toStartOfInterval(s.at, INTERVAL 15 MINUTE, %s)"},
+	{"30m", "toStartOfInterval(s.at, INTERVAL 30 MINUTE, %s)"},
+	{"1h", "toStartOfInterval(s.at, INTERVAL 1 HOUR, %s)"},
+	{"2h", "toStartOfInterval(s.at, INTERVAL 2 HOUR, %s)"},
+	{"3h", "toStartOfInterval(s.at, INTERVAL 3 HOUR, %s)"},
+	{"4h", "toStartOfInterval(s.at, INTERVAL 4 HOUR, %s)"},
+	{"6h", "toStartOfInterval(s.at, INTERVAL 6 HOUR, %s)"},
+	{"12h", "toStartOfInterval(s.at, INTERVAL 12 HOUR, %s)"},
+	{"1d", "toStartOfDay(s.at, %s)"},
+	{"1w", "toDateTime(toMonday(s.at, %s), %[1]s)"},
+	{"1mo", "toDateTime(toStartOfMonth(s.at, %s), %[1]s)"},
+}
+
+func (r *request) bucket() (sql string, err error) {
+	v, ok := r.GetQuery("interval")
+	if !ok {
+		return "toDateTime(0, 'UTC')", nil
+	}
+	names := make([]string, len(intervals))
+	for i, in := range intervals {
+		if in.name == v {
+			zone := "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(r.zone.String()) + "'"
+			return "toDateTime(" + fmt.Sprintf(in.sql, zone) + ", 'UTC')", nil
+		}
+		names[i] = in.name
+	}
+	return "", badRequest("interval %q: want one of %s", v, strings.Join(names, ", "))
+}
+
+// spend answers what was spent, from the rollup.
+func (a *API) spend(ctx context.Context, r *request) (any, error) {
+	groups, err := r.groups(dimensions, "tenant")
+	if err != nil {
+		return nil, err
+	}
+	at, err := r.bucket()
+	if err != nil {
+		return nil, err
+	}
+	r.quarters()
+	q := r.question()
+	q.vars["Groups"], q.vars["At"], q.vars["Filter"] = groups, at, q.filter(r, dimensions)
+	q.rangeArgs(r)
+	q.bind("limit", "UInt32", strconv.Itoa(r.limit))
+	_, timed := r.GetQuery("interval")
+	out := []row{}
+	total := row{"calls": int64(0), "cost_usd": "0", "unpriced_calls": int64(0), "unknown_calls": int64(0), "estimated_calls": int64(0), "sampled_calls": int64(0), "complete": true}
+	all := uint64(0)
+	err = a.ask(ctx, r, "spend.sql", q, func(get func(string) any) {
+		m := row{"calls": get("calls"), "cost_usd": usd(get("cost").(*big.Int)), "unpriced_calls": get("unpriced"), "unknown_calls": get("unknown"), "estimated_calls": get("estimated"), "sampled_calls": get("sampled"), "tokens": tokens(get)}
+		for _, g := range groups {
+			m[g] = get(g)
+		}
+		if timed {
+			m["at"] = get("at").(time.Time).In(r.zone).Format(time.RFC3339)
+		}
+		out = append(out, m)
+		all = get("all_rows").(uint64)
+		unpriced, unknown, sampled := get("all_unpriced").(int64), get("all_unknown").(int64), get("all_sampled").(int64)
+		total = row{"calls": get("all_calls"), "cost_usd": usd(get("all_cost")), "unpriced_calls": unpriced, "unknown_calls": unknown, "estimated_calls": get("all_estimated"), "sampled_calls": sampled,
+			"complete": unpriced == 0 && unknown == 0 && sampled == 0}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.answer(row{"rows": out, "total": total, "truncated": all > uint64(len(out))}), nil
+}
+
+// rangeArgs binds the time for the rollups.
+func (q *question) rangeArgs(r *request) {
+	q.bind("from", "DateTime('UTC')", r.from.UTC().Format(clickhouseSeconds))
+	q.bind("to", "DateTime('UTC')", r.to.UTC().Format(clickhouseSeconds))
+}
+
+// answer adds what an answer was made of: the time it covers, which may be a
+// little more than was asked for, and the zone its days begin in.
+func (r *request) answer(m row) row {
+	m["from"], m["to"], m["timezone"] = r.from.In(r.zone).Format(time.RFC3339Nano), r.to.In(r.zone).Format(time.RFC3339Nano), r.zone.String()
+	m["as_of"] = time.Now().UTC().Format(time.RFC3339)
+	return m
+}

@@ -1,0 +1,33 @@
+-- By a property of calls: the calls with a value over the requests of the runs that have one.
+-- Attempts inside an SDK stand under the failure that caused them.
+SELECT *, throwIf(max(foreign) OVER () != 0, 'a row of another tenant') AS guard FROM (
+    SELECT {{range .RunGroups}}i.{{.}} AS {{.}}, {{end}}{{range .CallGroups}}c.{{.}} AS {{.}}, {{end}}
+        toInt64(count()) AS requests, sum(c.model_calls) AS model_calls, sum(c.tool_calls) AS tool_calls, sum(c.retries) AS retries, sum(c.fallbacks) AS fallbacks, sum(c.hedges) AS hedges,
+        sum(c.repeats) AS repeats, sum(c.unpriced) AS unpriced, sum(c.unknown) AS unknown, sum(c.cost) AS cost, sum(c.wasted) AS wasted,
+        quantilesExact(0.5, 0.9, 0.99)(toFloat64(c.model_calls + c.tool_calls + c.retries + c.fallbacks + c.hedges)) AS q,
+        max(i.foreign) AS foreign
+    FROM (
+        SELECT tenant, run_id, {{range .CallGroups}}{{.}}, {{end}}
+            sum(l.model_calls) AS model_calls, sum(l.tool_calls) AS tool_calls, sum(l.retries) AS retries, sum(l.fallbacks) AS fallbacks, sum(l.hedges) AS hedges,
+            sum(l.repeats) AS repeats, sum(l.unpriced) AS unpriced, sum(l.unknown) AS unknown, sum(l.cost) AS cost, sum(l.wasted) AS wasted
+        FROM (
+            SELECT tenant, run_id, toString(j.kind) AS kind, provider, model, toString(j.retry_layer) AS retry_layer, toString(j.failure) AS failure,
+                j.sign * toInt64(j.model_calls) AS model_calls, j.sign * toInt64(j.tool_calls) AS tool_calls, j.sign * toInt64(j.retries) AS retries, j.sign * toInt64(j.fallbacks) AS fallbacks,
+                j.sign * toInt64(j.hedges) AS hedges, j.sign * toInt64(j.repeats) AS repeats, j.sign * toInt64(j.cost_status = 'unpriced') AS unpriced, j.sign * toInt64(j.cost_status = 'unknown') AS unknown,
+                j.sign * toInt128(ifNull(j.cost, 0)) AS cost, j.sign * toInt128(j.wasted) AS wasted
+            FROM journal AS j WHERE {{.Tenants}} AND recorded_at >= {{template "booked_since" .}} AND (tenant, run_id) IN ({{template "run_ids" .}})
+            UNION ALL
+            SELECT tenant, run_id, toString(j.kind), provider, model, 'sdk', toString(j.hidden_cause), 0, 0, j.sign * toInt64(j.hidden_attempts), 0, 0, 0, 0, 0, toInt128(0), toInt128(0)
+            FROM journal AS j WHERE {{.Tenants}} AND recorded_at >= {{template "booked_since" .}} AND (tenant, run_id) IN ({{template "run_ids" .}}) AND j.hidden_attempts > 0
+        ) AS l
+        WHERE {{.Filter}}
+        GROUP BY tenant, run_id{{range .CallGroups}}, {{.}}{{end}}
+        HAVING model_calls + tool_calls + retries + fallbacks + hedges > 0
+    ) AS c
+    INNER JOIN (SELECT *, NOT ({{.Allowed}}) AS foreign FROM ({{template "run_info" .}})) AS i ON i.tenant = c.tenant AND i.run_id = c.run_id
+    WHERE (c.tenant, c.run_id) IN (SELECT tenant, run_id FROM ({{template "run_sums" .}}))
+    {{if .Groups}}GROUP BY {{range $i, $g := .Groups}}{{if $i}}, {{end}}{{$g}}{{end}}{{end}}
+    HAVING requests > 0
+)
+ORDER BY requests DESC{{range .Groups}}, {{.}}{{end}}
+LIMIT {limit:UInt32}
