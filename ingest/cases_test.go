@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sort"
+	"sync"
 	"testing"
 	"time"
 
@@ -58,7 +59,14 @@ func newBench(t testing.TB, opts ...benchOption) *bench {
 	for _, f := range opts {
 		f(&o)
 	}
-	cat, rejected, err := price.Load(o.price)
+	var cat *price.Catalogue
+	var rejected []price.Rejection
+	var err error
+	if len(o.price.Files) == 0 {
+		cat, rejected, err = embeddedPrices()
+	} else {
+		cat, rejected, err = price.Load(o.price)
+	}
 	if err != nil || len(rejected) > 0 {
 		t.Fatal(err, rejected)
 	}
@@ -397,3 +405,18 @@ func TestDialectCases(t *testing.T) {
 		t.Fatalf("read %d cases, want 32", n)
 	}
 }
+
+// embeddedPrices loads the embedded catalogue once.
+func embeddedPrices() (*price.Catalogue, []price.Rejection, error) {
+	loadOnce.Do(func() { loaded.cat, loaded.rejected, loaded.err = price.Load(price.Options{}) })
+	return loaded.cat, loaded.rejected, loaded.err
+}
+
+var (
+	loadOnce sync.Once
+	loaded   struct {
+		cat      *price.Catalogue
+		rejected []price.Rejection
+		err      error
+	}
+)

@@ -528,7 +528,8 @@ type Status struct {
 	Queued      int64   `json:"queued"`      // entries not yet in the journal
 	LagSeconds  float64 `json:"lag_seconds"` // age of the oldest of them
 	WALBytes    int64   `json:"wal_bytes"`
-	Waiting     string  `json:"waiting,omitempty"` // what the writer waits for
+	Waiting     string  `json:"waiting,omitempty"`  // what the writer waits for
+	Refusing    string  `json:"refusing,omitempty"` // why no data is taken
 	Quarantined int64   `json:"quarantined"`
 	LastChunk   uint64  `json:"last_chunk"`
 }
@@ -538,6 +539,10 @@ func (p *Pipeline) Status() Status {
 	st := p.log.Stats()
 	s := Status{Queued: p.queued.Load(), WALBytes: st.Bytes}
 	p.writer.status(&s)
+	// Room for a request of some size, not for one byte.
+	if err := p.log.Admit(int(min(1<<20, p.o.WALBytes/8))); err != nil {
+		s.Refusing = err.Error()
+	}
 	return s
 }
 

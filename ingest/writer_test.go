@@ -277,6 +277,40 @@ func TestBadEntryAndRestart(t *testing.T) {
 	}
 }
 
+// TestBadEntryCured: what refused the entry is gone after a restart amid the
+// halving. The chunk of which a part is stored is not sent whole again.
+func TestBadEntryCured(t *testing.T) {
+	r, sink := newFaultyRig(t)
+	r.poison("poison")
+	half := make(chan struct{}, 100)
+	sink.set(func(token string, insert func() error) error {
+		err := insert()
+		if err == nil { // the first half
+			half <- struct{}{}
+			return errDown
+		}
+		return err
+	})
+	r.send(chats(0, 40, func(i int, sp ptrace.Span) {
+		if i == 39 {
+			sp.SetName("poison")
+		}
+	}))
+	<-half
+	r.p.stop()
+	r.p.done.Wait()
+	if err := r.engine.Conn().Exec(t.Context(), "ALTER TABLE journal DROP CONSTRAINT poison"); err != nil {
+		t.Fatal(err)
+	}
+	sink.set(nil)
+	r.crash()
+	r.drain()
+	r.spans(40)
+	if got := r.quarantined(); len(got) != 0 {
+		t.Errorf("quarantined %v", got)
+	}
+}
+
 // TestSinkDown: while ClickHouse is away spans are taken and the status says what
 // is waited for. Then everything is stored, oldest first, beside live traffic.
 func TestSinkDown(t *testing.T) {

@@ -111,28 +111,19 @@ func TestRunStatus(t *testing.T) {
 	write := func(f schema.Failure) func(*schema.Entry) {
 		return func(e *schema.Entry) { e.Effect, e.Failure = schema.EffectWrite, f }
 	}
-	id := byte(0)
-	f := func(want string, rootFailure schema.Failure, calls ...func(*schema.Entry)) {
-		t.Helper()
-		id++
-		run := fmt.Sprintf("r-%d", id)
-		tr := newTrace("t-1", run, id, nil)
-		entries := []schema.Entry{tr.add(schema.KindRequest, failed(rootFailure)), tr.add(schema.KindModel)}
+	var entries []schema.Entry
+	var want []string
+	f := func(status string, rootFailure schema.Failure, calls ...func(*schema.Entry)) {
+		tr := newTrace("t-1", fmt.Sprintf("r-%02d", len(want)), byte(len(want)+1), nil)
+		root := tr.add(schema.KindRequest, failed(rootFailure))
+		if rootFailure != schema.UnknownFailure { // else no root came
+			entries = append(entries, root)
+		}
+		entries = append(entries, tr.add(schema.KindModel))
 		for _, c := range calls {
 			entries = append(entries, tr.add(schema.KindTool, c))
 		}
-		if rootFailure == schema.UnknownFailure {
-			entries = entries[1:] // no root came
-		}
-		s.post(entries...)
-		if got := s.get("/api/v1/runs/" + run)["status"]; got != want {
-			t.Errorf("%s: report says %v, want %s", run, got, want)
-		}
-		for _, m := range list(s.get("/api/v1/runs?" + during)["rows"]) {
-			if m["run_id"] == run && m["status"] != want && want != "stopped" { // the tests' run rows know no stopped
-				t.Errorf("%s: list says %v, want %s", run, m["status"], want)
-			}
-		}
+		want = append(want, status)
 	}
 	f("succeeded", schema.NoFailure)
 	f("succeeded", schema.NoFailure, failed(schema.ToolError), write(schema.NoFailure))
@@ -141,11 +132,22 @@ func TestRunStatus(t *testing.T) {
 	f("stopped", schema.Cancelled)
 	f("partial", schema.NoFailure, failed(schema.Budget))
 	f("failed", schema.ServerError, failed(schema.Budget))
-	f("unknown", schema.UnknownFailure)                                                    // no root
-	f("unknown", schema.NoFailure, write(schema.Timeout))                                  // nobody saw it end
-	f("succeeded", schema.NoFailure, write(schema.Timeout), write(schema.NoFailure))       // tried again
+	f("unknown", schema.UnknownFailure)                                                   // no root
+	f("unknown", schema.NoFailure, write(schema.Timeout))                                 // nobody saw it end
+	f("succeeded", schema.NoFailure, write(schema.Timeout), write(schema.NoFailure))      // tried again
 	f("unknown", schema.NoFailure, write(schema.NoFailure), write(schema.UnknownFailure)) // the last one counts
 	f("succeeded", schema.NoFailure, write(schema.ClientError))
+	s.post(entries...)
+	listed := map[string]any{}
+	for _, m := range list(s.get("/api/v1/runs?" + during)["rows"]) {
+		listed[m["run_id"].(string)] = m["status"]
+	}
+	for i, status := range want {
+		run := fmt.Sprintf("r-%02d", i)
+		if got := s.get("/api/v1/runs/" + run)["status"]; got != status || listed[run] != status {
+			t.Errorf("%s: report says %v, list says %v, want %s", run, got, listed[run], status)
+		}
+	}
 }
 
 func TestReKeyedRunMovesPermanently(t *testing.T) {

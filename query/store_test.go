@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,10 +73,7 @@ func (s *store) post(entries ...schema.Entry) {
 		root := e.Parent == schema.SpanID{}
 		if root {
 			info.Version |= 1 << 62
-			info.Name, info.Status = e.Name, 1
-			if e.Failure != schema.NoFailure {
-				info.Status = 2
-			}
+			info.Name, info.Status = e.Name, uint8(slices.Index(schema.RunStatusNames, rootStatus(e.Failure.String())))
 		}
 		key := [2]string{info.Tenant, info.RunID}
 		if j, known := index[key]; known {
@@ -172,8 +170,9 @@ func show(rows []map[string]any, fields ...string) string {
 
 func equal(t *testing.T, what, got, want string) {
 	t.Helper()
-	if got != strings.TrimSpace(want) {
-		t.Errorf("%s:\n got %s\nwant %s", what, got, strings.TrimSpace(want))
+	want = strings.TrimPrefix(want, "\n")
+	if got != want {
+		t.Errorf("%s:\n got %s\nwant %s", what, got, want)
 	}
 }
 
@@ -249,7 +248,9 @@ func status(st schema.CostStatus) func(*schema.Entry) {
 
 func model(name string) func(*schema.Entry) { return func(e *schema.Entry) { e.Model = name } }
 
-func tool(name string) func(*schema.Entry) { return func(e *schema.Entry) { e.Tool, e.Name = name, name } }
+func tool(name string) func(*schema.Entry) {
+	return func(e *schema.Entry) { e.Tool, e.Name = name, name }
+}
 
 func failed(f schema.Failure) func(*schema.Entry) { return func(e *schema.Entry) { e.Failure = f } }
 

@@ -108,6 +108,32 @@ func Migrate(ctx context.Context, conn driver.Conn, cluster string) error {
 	return nil
 }
 
+// Retain sets for how many months rows are kept, counted from when they were
+// recorded: the journal by entry, the rollups by the day of booking. Whole parts
+// expire, so nothing is rewritten. A repetition changes nothing.
+func Retain(ctx context.Context, conn driver.Conn, cluster string, journal, rollups int) error {
+	vars := templateVars{cluster: cluster}
+	for _, t := range []struct {
+		table, column string
+		months        int
+	}{{"journal", "toDateTime(recorded_at)", journal}, {"spend_15m", "booked_on", rollups}, {"runs", "booked_on", rollups}, {"run_info", "toDateTime(started_at)", rollups}} {
+		ttl := fmt.Sprintf("%s + toIntervalMonth(%d)", t.column, t.months)
+		var create string
+		if err := conn.QueryRow(ctx, "SELECT create_table_query FROM system.tables WHERE database = currentDatabase() AND name = ?", t.table).Scan(&create); err != nil {
+			return fmt.Errorf("read retention of %s: %w", t.table, err)
+		}
+		if strings.Contains(create, "TTL "+ttl) {
+			continue
+		}
+		for _, alter := range []string{"MODIFY SETTING ttl_only_drop_parts = 1", "MODIFY TTL " + ttl + " SETTINGS materialize_ttl_after_modify = 0"} {
+			if err := conn.Exec(ctx, "ALTER TABLE "+t.table+" "+vars.OnCluster()+" "+alter); err != nil {
+				return fmt.Errorf("set retention of %s: %w", t.table, err)
+			}
+		}
+	}
+	return nil
+}
+
 type templateVars struct{ cluster string }
 
 // OnCluster is the clause for DDL statements, or nothing.

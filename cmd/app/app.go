@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -96,8 +97,9 @@ func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err e
 		return nil, err
 	}
 	a.onStop("pipeline", func(context.Context) error { return a.pipeline.Close() })
-	a.wg.Add(1)
+	a.wg.Add(2)
 	go func() { defer a.wg.Done(); a.openEngine() }()
+	go func() { defer a.wg.Done(); a.refreshPrices() }()
 	a.onStop("engine", func(context.Context) error {
 		a.cancel()
 		a.wg.Wait()
@@ -213,7 +215,33 @@ func (a *App) tryEngine() (*engine.Engine, error) {
 	if err := schema.Migrate(ctx, e.Conn(), a.cfg.ClickHouse.Cluster); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
+	if err := schema.Retain(ctx, e.Conn(), a.cfg.ClickHouse.Cluster, int(a.cfg.Retention.Journal), int(a.cfg.Retention.Rollups)); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
 	return e, nil
+}
+
+// refreshPrices reads the price files again as often as the configuration says.
+func (a *App) refreshPrices() {
+	every := time.Duration(a.cfg.Prices.Refresh)
+	if every <= 0 || len(a.cfg.Prices.Files) == 0 {
+		return
+	}
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-a.ctx.Done():
+			return
+		case <-t.C:
+		}
+		cat, err := a.loadPrices(a.cfg)
+		if err != nil {
+			a.log.Error("prices stay as they were", "err", err)
+			continue
+		}
+		a.pricer.Use(cat)
+	}
 }
 
 // authorizeOperator guards the surfaces that see every tenant.
@@ -283,6 +311,17 @@ func (a *App) listen() error {
 			}
 			return err
 		}
+	}
+	if a.cfg.Listen.Pprof != "" {
+		l, err := open("pprof", a.cfg.Listen.Pprof)
+		if err != nil {
+			return err
+		}
+		mux := http.NewServeMux()
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+		a.serve("pprof", l, &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second})
 	}
 	if grpcL != nil {
 		s := recv.NewGRPCServer()
@@ -395,7 +434,11 @@ func (a *App) readyz(c *gin.Context) {
 	} else {
 		ch["waits_for"] = "start"
 	}
-	c.JSON(http.StatusOK, gin.H{"status": "ready", "ingest": a.pipeline.Status(), "clickhouse": ch, "prices": a.pricer.Catalogue().Origins, "listen": a.addrs})
+	code, status, in := http.StatusOK, "ready", a.pipeline.Status()
+	if in.Refusing != "" {
+		code, status = http.StatusServiceUnavailable, "full"
+	}
+	c.JSON(code, gin.H{"status": status, "ingest": in, "clickhouse": ch, "prices": a.pricer.Catalogue().Origins, "listen": a.addrs})
 }
 
 // Wait returns when something ends the service.

@@ -43,6 +43,7 @@ type Listen struct {
 	OTLPGRPC   string `yaml:"otlp_grpc"`
 	OTLPHTTP   string `yaml:"otlp_http"`
 	ClickHouse string `yaml:"clickhouse"`
+	Pprof      string `yaml:"pprof"` // profiles of the service; loopback only, off by default
 }
 
 // ClickHouse says where rows are stored.
@@ -188,7 +189,7 @@ func Default() Config {
 	return Config{
 		Listen:     Listen{HTTP: "127.0.0.1:8080", OTLPGRPC: "127.0.0.1:4317", OTLPHTTP: "127.0.0.1:4318", ClickHouse: "127.0.0.1:8123"},
 		Data:       "./flyball-data",
-		ClickHouse: ClickHouse{DSN: "embedded://", Memory: 1536 << 20, Database: "flyball"},
+		ClickHouse: ClickHouse{DSN: "embedded://", Memory: 1536 << 20, Database: "flyball", Fsync: true},
 		Prices:     Prices{Embedded: true, Refresh: Duration(24 * time.Hour)},
 		Attributes: map[string][]string{"tenant": {"tenant.id"}, "user": {"user.id", "enduser.id"}, "feature": {"app.feature"}, "run": {"app.run.id"}, "criticality": {"app.criticality"}},
 		Limits: Limits{RequestBytes: 64 << 20, InflightBytes: 192 << 20, AssumedTokens: Assumed{8000, 1000}, WALBytes: 10 << 30, OpenRuns: 100_000, OpenRunBytes: 256 << 20,
@@ -259,6 +260,15 @@ func LoadConfig(path string, env []string) (Config, error) {
 			return c, fmt.Errorf("read configuration: %w", err)
 		}
 	}
+	// A mapping that is not given keeps its default; [] turns one off.
+	for what, names := range Default().Attributes {
+		if _, given := c.Attributes[what]; !given {
+			if c.Attributes == nil {
+				c.Attributes = map[string][]string{}
+			}
+			c.Attributes[what] = names
+		}
+	}
 	return c, c.validate()
 }
 
@@ -283,6 +293,9 @@ func (c *Config) validate() error {
 		if !loopback(host) && len(c.Keys) == 0 {
 			errs = append(errs, fmt.Errorf("%s: %s is reachable from other machines, and no keys are configured; make one with `flyball key new` or listen on 127.0.0.1", name, addr))
 		}
+	}
+	if host, _, err := net.SplitHostPort(c.Listen.Pprof); c.Listen.Pprof != "" && (err != nil || !loopback(host)) {
+		errs = append(errs, fmt.Errorf("listen.pprof: %q: profiles are served on loopback only", c.Listen.Pprof))
 	}
 	for t, tc := range c.Tenants {
 		if _, err := time.LoadLocation(tc.Timezone); err != nil {

@@ -21,8 +21,11 @@ func rounds(short, many int) int {
 // TestKilledService: the service is killed under load at varying instants, alone
 // and together with its engine. What was acknowledged is in the journal once,
 // and the rollups agree with it.
+//
+// The log is so small that it is pruned all the time, and memory so short that
+// most redelivered spans are looked up in the local store.
 func TestKilledService(t *testing.T) {
-	s := newService(t, "")
+	s := newService(t, "", "FLYBALL_LIMITS__WAL_BYTES=4194304", "FLYBALL_LIMITS__OPEN_RUNS=300")
 	s.start()
 	l := newLoad(s, 3, true)
 	for i := range rounds(5, 60) {

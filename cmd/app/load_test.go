@@ -115,9 +115,9 @@ type load struct {
 	acknowledged map[string]bool
 	maybe        map[string]bool // sent, and never acknowledged
 	cost         int64           // of what was acknowledged
-	requests     int
-	unknown      int // attempts without an answer
-	refused      int // attempts answered with a retryable code
+	requests     int             // acknowledged, redelivered ones among them
+	unknown      int             // attempts without an answer
+	refused      int             // attempts answered with a retryable code
 	surrender    bool
 }
 
@@ -133,6 +133,7 @@ func newLoad(s *service, senders int, surrender bool) *load {
 func (l *load) send(trace uint64) {
 	r := rand.New(rand.NewPCG(trace, 1))
 	var roots []uint64
+	var past []*batch // acknowledged ones, to be delivered again
 	for first := true; ; first = false {
 		select {
 		case <-l.stop:
@@ -151,13 +152,19 @@ func (l *load) send(trace uint64) {
 			b.run(trace)
 			roots = append(roots, trace)
 		}
-		l.deliver(b, r)
+		if l.deliver(b, r) && r.IntN(8) == 0 {
+			past = append(past, b)
+		}
+		if len(past) > 0 && r.IntN(8) == 0 {
+			l.deliver(past[r.IntN(len(past))], r)
+		}
 	}
 }
 
-func (l *load) deliver(b *batch, r *rand.Rand) {
+// deliver sends a request until it is acknowledged, or reports that it gave up.
+func (l *load) deliver(b *batch, r *rand.Rand) bool {
 	body := encode(l.s.t, b.td)
-	giveUp := l.surrender && r.IntN(20) == 0
+	giveUp := l.surrender && r.IntN(3) == 0
 	for {
 		res, answer, err := l.s.send(body)
 		l.mu.Lock()
@@ -165,19 +172,21 @@ func (l *load) deliver(b *batch, r *rand.Rand) {
 		case err != nil:
 			l.unknown++
 		case res.StatusCode == http.StatusOK && len(answer) == 0:
+			if !l.acknowledged[b.ids[0]] {
+				l.cost += b.cost
+			}
 			for _, id := range b.ids {
 				l.acknowledged[id] = true
 			}
-			l.cost += b.cost
 			l.requests++
 			l.mu.Unlock()
-			return
+			return true
 		case res.StatusCode == http.StatusServiceUnavailable && res.Header.Get("Retry-After") != "":
 			l.refused++
 		default:
 			l.s.t.Errorf("status %s, answer %q", res.Status, answer)
 			l.mu.Unlock()
-			return
+			return false
 		}
 		if giveUp {
 			for _, id := range b.ids {
@@ -186,7 +195,7 @@ func (l *load) deliver(b *batch, r *rand.Rand) {
 		}
 		l.mu.Unlock()
 		if giveUp {
-			return
+			return false
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -259,10 +259,9 @@ type ready struct {
 	code   int
 	Status string
 	Ingest struct {
-		Queued, Quarantined, WALBytes int64
-		Waiting                       string
-		LastChunk                     uint64  `json:"last_chunk"`
-		Lag                           float64 `json:"lag_seconds"`
+		Queued, Quarantined int64
+		Waiting, Refusing   string
+		Lag                 float64 `json:"lag_seconds"`
 	}
 	ClickHouse struct {
 		Ready    bool

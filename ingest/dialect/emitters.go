@@ -192,6 +192,9 @@ func (rec *record) emitterBasis(c *schema.Call, fam family) basis {
 	case s == "opentelemetry.instrumentation.anthropic", s == "opentelemetry.instrumentation.langchain":
 		return inclusive
 	case strings.Contains(strings.ToLower(rec.str(kSystem)+rec.str(kProvider)), "strands"):
+		if rec.has(kRead) || rec.has(kWriteCreation) { // since it writes the dotted names, it includes
+			return inclusive
+		}
 		return exclusive
 	case s == "agent_framework", s == "Experimental.Microsoft.Agents.AI":
 		return exclusive
@@ -224,7 +227,7 @@ func (rec *record) aiMajor() int {
 // does not mean zero.
 func (rec *record) noCacheFigures(c *schema.Call) bool {
 	switch rec.scope {
-	case "@opentelemetry/instrumentation-openai", "@traceloop/instrumentation-openai", "@traceloop/instrumentation-langchain", "opentelemetry.instrumentation.openai_agents", "opentelemetry.instrumentation.openai_v2", "opentelemetry.instrumentation.openai":
+	case "@opentelemetry/instrumentation-openai", "@traceloop/instrumentation-openai", "@traceloop/instrumentation-langchain", "opentelemetry.instrumentation.openai_agents", "opentelemetry.instrumentation.openai_v2", "opentelemetry.instrumentation.openai", "opentelemetry.util.genai.handler", "openinference.instrumentation.openai_agents":
 		return c.Kind == schema.KindModel
 	case "ai":
 		return c.Kind == schema.KindModel && !rec.has(kAIInput)
@@ -239,6 +242,9 @@ func (rec *record) noCacheFigures(c *schema.Call) bool {
 // single digits for real prompts.
 func (rec *record) estimates(c *schema.Call, u *usage) bool {
 	tiny := u.in.n <= 1 && u.out.n <= 4
+	if rec.scope == "litellm" && c.Failure != schema.NoFailure && rec.rawUsage == "" {
+		return true // counted locally when a stream broke off
+	}
 	switch {
 	case !tiny || c.Kind != schema.KindModel:
 		return false

@@ -139,7 +139,7 @@ func (rec *record) attempts(c *schema.Call) {
 			c.Hidden = max(c.Hidden, uint32(n))
 		}
 	}
-	for _, k := range [...]key{kResendCount, kStainlessRetry, kRetryAttempt, kRetriesBifrost} {
+	for _, k := range [...]key{kResendCount, kStainlessRetry, kStainlessRetryPy, kRetryAttempt, kRetriesBifrost} {
 		if n, st := countOf(rec, k); st == countOK {
 			put(n)
 		}

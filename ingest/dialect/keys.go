@@ -141,6 +141,7 @@ const (
 	kGeminiTotal
 	// blobs
 	kUsageRaw
+	kLiteLLMUsage
 	kAIProviderMetadata
 	kADKResponse
 	kLangfuseUsage
@@ -256,6 +257,7 @@ const (
 	kLangfuseLevel
 	kResendCount
 	kStainlessRetry
+	kStainlessRetryPy
 	kAttempt
 	kRetryAttempt
 	kRetriesBifrost
@@ -346,7 +348,7 @@ var keyNames = [numKeys]string{
 	kCodexInput: "input_token_count", kCodexOutput: "output_token_count", kCodexCached: "cached_token_count", kCodexReasoning: "reasoning_token_count",
 	kGeminiCached: "cached_content_token_count", kGeminiThoughts: "thoughts_token_count", kGeminiTool: "tool_token_count", kGeminiTotal: "total_token_count",
 
-	kUsageRaw: "gen_ai.usage.raw", kAIProviderMetadata: "ai.response.providerMetadata", kADKResponse: "gcp.vertex.agent.llm_response", kLangfuseUsage: "langfuse.observation.usage_details", kLangfuseCost: "langfuse.observation.cost_details",
+	kUsageRaw: "gen_ai.usage.raw", kLiteLLMUsage: "metadata.usage_object", kAIProviderMetadata: "ai.response.providerMetadata", kADKResponse: "gcp.vertex.agent.llm_response", kLangfuseUsage: "langfuse.observation.usage_details", kLangfuseCost: "langfuse.observation.cost_details",
 	kOIOutputValue: "output.value", kLangsmithUsage: "langsmith.usage_metadata", kInputDetails: "gen_ai.usage.input_token_details", kOutputDetails: "gen_ai.usage.output_token_details", kMastraBody: "mastra.metadata.body", kResponseData: "response_data",
 
 	kCostOperation: "operation.cost", kCostUsage: "gen_ai.usage.cost", kCostUsageTotal: "gen_ai.usage.total_cost", kCostOI: "llm.cost.total", kCostLiteLLM1: "gen_ai.cost.total_cost", kCostLiteLLM2: "litellm.cost.total",
@@ -373,7 +375,7 @@ var keyNames = [numKeys]string{
 	kErrorType: "error.type", kErrorTypeBifrost: "gen_ai.error.type", kErrorCodeBifrost: "gen_ai.error.code", kErrorCodeLiteLLM: "error_code", kErrorCodeLiteLLM2: "litellm.provider.error.code",
 	kHTTPStatus: "http.response.status_code", kHTTPStatusOld: "http.status_code", kRPCStatus: "rpc.response.status_code", kGRPCStatus: "rpc.grpc.status_code",
 	kFinishReasons: "gen_ai.response.finish_reasons", kFinishReason: "gen_ai.response.finish_reason", kAIFinish: "ai.response.finishReason", kLangfuseLevel: "langfuse.observation.level",
-	kResendCount: "http.request.resend_count", kStainlessRetry: "http.request.header.x-stainless-retry-count", kAttempt: "attempt", kRetryAttempt: "retry.attempt", kRetriesBifrost: "gen_ai.number_of_retries", kFallbackBifrost: "gen_ai.fallback_index", kTurns: "num_turns",
+	kResendCount: "http.request.resend_count", kStainlessRetry: "http.request.header.x-stainless-retry-count", kStainlessRetryPy: "http.request.header.x_stainless_retry_count", kAttempt: "attempt", kRetryAttempt: "retry.attempt", kRetriesBifrost: "gen_ai.number_of_retries", kFallbackBifrost: "gen_ai.fallback_index", kTurns: "num_turns",
 	kDeliveryPubSub: "messaging.gcp_pubsub.message.delivery_attempt", kDeliveryAttempt: "messaging.message.delivery_attempt", kDeliveryRabbit: "messaging.rabbitmq.message.redelivered", kCeleryRetries: "celery.retries", kStatusCode: "status_code",
 
 	kHTTPMethod: "http.request.method", kHTTPMethodOld: "http.method", kURLFull: "url.full", kURLFullOld: "http.url", kURLPath: "url.path", kURLPathOld: "http.target",

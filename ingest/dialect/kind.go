@@ -328,7 +328,11 @@ func (rec *record) clientKind(c *schema.Call) {
 		if excludedPath(path) {
 			return
 		}
-		if p := modelHost(host); p != "" {
+		p := modelHost(host)
+		if p == "" && method == "POST" {
+			p = modelPath(path)
+		}
+		if p != "" {
 			c.Role |= schema.RoleModelHost
 			c.Provider = p
 		}
@@ -410,6 +414,20 @@ func (rec *record) hostAndPath() (host, path string) {
 		path = path[:i]
 	}
 	return strings.ToLower(host), path
+}
+
+// modelPath recognises the paths of the model APIs, which gateways and
+// self-hosted servers keep.
+func modelPath(path string) string {
+	switch {
+	case strings.HasSuffix(path, "/chat/completions"), strings.HasSuffix(path, "/v1/responses"), strings.HasSuffix(path, "/v1/embeddings"):
+		return "openai"
+	case strings.HasSuffix(path, "/v1/messages"):
+		return "anthropic"
+	case strings.HasSuffix(path, ":generateContent"), strings.HasSuffix(path, ":streamGenerateContent"):
+		return "google"
+	}
+	return ""
 }
 
 // excludedPath lists what an agent's process calls that no agent asked for.

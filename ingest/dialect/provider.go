@@ -97,7 +97,13 @@ func (rec *record) model(c *schema.Call) {
 			c.Provider = "bedrock"
 		}
 	}
+	if c.Role&schema.RoleRefinesParent != 0 {
+		c.Provider, c.Model, c.RequestedModel = provider(rec.rawProvider), cut(rec.rawModel, 128), cut(rec.rawModel, 128)
+	}
 	c.ResponseID = cut(rec.first(responseKeys), 128)
+	if c.ResponseID == "" && c.Role&schema.RoleRefinesParent != 0 {
+		c.ResponseID = cut(rec.rawID, 128)
+	}
 	c.AltResponseID = cut(rec.first(requestIDs), 128)
 	if strings.HasPrefix(c.ResponseID, "req_") && c.AltResponseID == "" { // a request id under the response's name
 		c.ResponseID, c.AltResponseID = "", c.ResponseID

@@ -23,8 +23,10 @@ func (rec *record) raw(c *schema.Call) (usage, bool) {
 			return u, true
 		}
 	}
-	if u, ok := payload(blob(kUsageRaw)); ok {
-		return u, true
+	for _, k := range [...]key{kUsageRaw, kLiteLLMUsage} {
+		if u, ok := payload(blob(k)); ok {
+			return u, true
+		}
 	}
 	if b := blob(kAIProviderMetadata); b.Exists() {
 		if u, ok := rec.aiMetadata(b); ok {
@@ -169,6 +171,10 @@ func payload(b gjson.Result) (usage, bool) {
 		if t := firstNum(b, "toolUsePromptTokenCount", "tool_use_prompt_token_count"); t.st == countOK {
 			u.toolPrompt = t.n
 		}
+		// Some SDKs drop the tool-use prompt; the total still holds it.
+		if total := firstNum(b, "totalTokenCount", "total_token_count"); total.n > u.in.n+u.out.n+u.reason.n+u.toolPrompt {
+			u.toolPrompt = total.n - u.in.n - u.out.n - u.reason.n
+		}
 		u.basis, u.outExcludes = inclusive, true
 	case b.Get("inputTokens").Exists() && (b.Get("cacheReadInputTokens").Exists() || b.Get("cacheWriteInputTokens").Exists() || b.Get("outputTokens").Exists() && !b.Get("inputTokens").IsObject()):
 		// Bedrock Converse: the input is the uncached part.
@@ -189,7 +195,9 @@ func payload(b gjson.Result) (usage, bool) {
 			u.out = counter{0, countOK}
 		}
 		u.read = firstNum(b, "prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens")
-		u.write = firstNum(b, "prompt_tokens_details.cache_write_tokens", "cache_write_tokens", "prompt_tokens_details.cache_creation_input_tokens")
+		u.write = firstNum(b, "prompt_tokens_details.cache_write_tokens", "cache_write_tokens", "prompt_tokens_details.cache_creation_tokens", "cache_creation_input_tokens")
+		u.w5 = firstNum(b, "prompt_tokens_details.cache_creation_token_details.ephemeral_5m_input_tokens")
+		u.w1 = firstNum(b, "prompt_tokens_details.cache_creation_token_details.ephemeral_1h_input_tokens")
 		u.reason = firstNum(b, "completion_tokens_details.reasoning_tokens")
 		u.total = num(b.Get("total_tokens"))
 		u.inAudio, u.outAudio = firstNum(b, "prompt_tokens_details.audio_tokens"), firstNum(b, "completion_tokens_details.audio_tokens")

@@ -166,19 +166,20 @@ func (f *fields) hasAny(keys ...key) bool {
 
 // record is one span or log event while it is read.
 type record struct {
-	fields          // the record's own attributes
-	res      fields // the resource's
-	reader   *Reader
-	scope    string
-	version  string
-	scopeID  string // name@version
-	name     string
-	kind     ptrace.SpanKind
-	status   ptrace.StatusCode
-	message  string
-	events   ptrace.SpanEventSlice
-	rawUsage string // llm.<provider>.usage of a raw child
-	isLog    bool
+	fields         // the record's own attributes
+	res     fields // the resource's
+	reader  *Reader
+	scope   string
+	version string
+	scopeID string // name@version
+	name    string
+	kind    ptrace.SpanKind
+	status  ptrace.StatusCode
+	message string
+	events  ptrace.SpanEventSlice
+	// what a span that holds a provider's raw answer says
+	rawUsage, rawProvider, rawModel, rawID string
+	isLog                                  bool
 }
 
 func (r *Reader) load(f *fields, m pcommon.Map, rec *record) {
@@ -186,9 +187,25 @@ func (r *Reader) load(f *fields, m pcommon.Map, rec *record) {
 	for name, v := range m.All() {
 		if k, ok := r.keys[name]; ok {
 			f.put(k, v)
-		} else if rec != nil && strings.HasPrefix(name, "llm.") && strings.HasSuffix(name, ".usage") && v.Type() == pcommon.ValueTypeStr {
-			rec.rawUsage = v.Str()
+		} else if rec != nil && strings.HasPrefix(name, "llm.") && v.Type() == pcommon.ValueTypeStr {
+			rec.answer(name[len("llm."):], v.Str())
 		}
+	}
+}
+
+// answer notes a field of a provider's raw answer, llm.<provider>.<field>.
+func (rec *record) answer(name, value string) {
+	p, field, ok := strings.Cut(name, ".")
+	if !ok {
+		return
+	}
+	switch field {
+	case "usage", "usageMetadata":
+		rec.rawUsage, rec.rawProvider = value, p
+	case "model", "modelVersion":
+		rec.rawModel = value
+	case "id", "responseId":
+		rec.rawID = value
 	}
 }
 
@@ -209,7 +226,7 @@ func (r *Reader) AppendSpans(dst []schema.Call, td ptrace.Traces, from Origin, r
 			rec.setScope(ss.Scope().Name(), ss.Scope().Version())
 			for k := range ss.Spans().Len() {
 				sp := ss.Spans().At(k)
-				rec.rawUsage = ""
+				rec.rawUsage, rec.rawProvider, rec.rawModel, rec.rawID = "", "", "", ""
 				r.load(&rec.fields, sp.Attributes(), rec)
 				tenant, ok := rec.tenant(from)
 				if !ok {

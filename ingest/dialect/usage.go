@@ -322,6 +322,14 @@ func (rec *record) pick(c *schema.Call) (usage, bool) {
 	// Output and reasoning mean the same in every family, so what one leaves out
 	// another may say; input and cache are never mixed.
 	for i := range fams {
+		if u.noCache.st == countOK { // beside an explicit uncached count, cache figures cannot be misread
+			if u.read.st == countMissing {
+				u.read = fams[i].read
+			}
+			if u.write.st == countMissing {
+				u.write = fams[i].write
+			}
+		}
 		if u.out.st == countMissing {
 			u.out = fams[i].out
 		}
@@ -377,7 +385,7 @@ func (rec *record) resolve(c *schema.Call, u *usage) {
 	switch {
 	case cached == 0 && u.noCache.st != countOK:
 		incl, c.TokenBasis = true, "no_cache"
-		if u.basis == basisUnknown && rec.noCacheFigures(c) {
+		if u.read.st != countOK && u.why != "raw" && rec.noCacheFigures(c) {
 			c.Flags |= schema.FlagCacheUnknown
 		}
 	case pin != basisUnknown:

@@ -16,8 +16,10 @@ func (a *Assembler) evaluate(t *trace, i int32, c *schema.Call, p *schema.Postin
 		return a.evaluatePart(t, i, c, p)
 	}
 	switch {
-	case l.role&schema.RoleNotCounted != 0 || l.role&schema.RoleRefinesParent != 0:
+	case l.role&schema.RoleNotCounted != 0:
 		return stateNone
+	case l.role&schema.RoleRefinesParent != 0:
+		return a.evaluateAnswer(t, i, c, p)
 	case l.role&schema.RoleAggregate != 0:
 		return a.evaluateAggregate(t, i, c, p)
 	case l.kind.ModelLike():
@@ -54,7 +56,7 @@ func (a *Assembler) evaluatePart(t *trace, i int32, c *schema.Call, p *schema.Po
 // nested ones wins.
 func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.Posting) lineState {
 	l := &t.lines[i]
-	if l.near > 0 || l.usage != schema.UsageKnown && l.modelNear > 0 {
+	if l.near > 0 || l.usage != schema.UsageKnown && l.modelNear > 0 || t.answers(i) > 1 {
 		p.Aggregate = true
 		return stateAggregate
 	}
@@ -95,6 +97,38 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 	a.count(p, &p.ModelCalls, 1)
 	a.waste(l, p)
 	return stateLeaf
+}
+
+// evaluateAnswer decides about a provider's raw answer recorded under a call. It
+// is evidence for that call; where its parent is no model call, or holds the last
+// of several answers only, the answer is the call.
+func (a *Assembler) evaluateAnswer(t *trace, i int32, c *schema.Call, p *schema.Posting) lineState {
+	l := &t.lines[i]
+	if l.usage != schema.UsageKnown || c.Model == "" {
+		return stateNone
+	}
+	if l.up < 0 && l.parent != (schema.SpanID{}) && !l.settled {
+		p.Flags |= schema.FlagPending
+		return statePending
+	}
+	if l.up >= 0 && t.lines[l.up].kind.ModelLike() && t.answers(l.up) == 1 {
+		return stateNone
+	}
+	p.Kind = schema.KindModel
+	a.money(t, i, c, p, schema.UsageKnown)
+	a.count(p, &p.ModelCalls, 1)
+	a.waste(l, p)
+	return stateLeaf
+}
+
+// answers is the number of raw answers directly below a line.
+func (t *trace) answers(i int32) (n int) {
+	for k := t.lines[i].first; k >= 0; k = t.lines[k].sib {
+		if o := &t.lines[k]; o.role&schema.RoleRefinesParent != 0 && o.usage == schema.UsageKnown {
+			n++
+		}
+	}
+	return n
 }
 
 // evaluateAggregate decides about a span whose usage repeats what is below it.

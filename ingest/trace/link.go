@@ -217,6 +217,11 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 			}
 		}
 	}
+	if l.up >= 0 && l.role&schema.RoleRefinesParent != 0 {
+		for k := t.lines[l.up].first; k >= 0; k = t.lines[k].sib {
+			a.queue(t, k)
+		}
+	}
 	if l.up >= 0 && (l.role&(schema.RoleRefinesParent|schema.RoleHTTP) != 0 || l.kind.ModelLike()) {
 		for j := l.up; j >= 0; j = t.lines[j].up {
 			if t.lines[j].kind.ModelLike() || t.lines[j].role&schema.RoleModelHost != 0 {

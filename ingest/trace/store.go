@@ -15,7 +15,7 @@ const pageLines = 256
 // Saved traces rest this long before they are written, so that a short trace is
 // written once; one that never rests is written this often.
 const (
-	restNs  = int64(10e9)
+	restNs  = int64(6e9)
 	forceNs = int64(60e9)
 )
 
@@ -230,7 +230,8 @@ type dirtyRef struct {
 	unsaved uint64
 }
 
-// Page is one page of a trace to be written to the store.
+// Page is one page of a trace to be written to the store. Its bytes are valid
+// during the call only.
 type Page struct {
 	Day   uint32
 	Key   []byte
@@ -276,7 +277,9 @@ func (a *Assembler) Save(now int64, all bool, f func(Page) error) (safe, end uin
 			if !dirty {
 				continue
 			}
-			if err := f(Page{t.day, storeKey(nil, t.key), page, t.appendPage(nil, page)}); err != nil {
+			a.s.key = storeKey(a.s.key[:0], t.key)
+			a.s.page = t.appendPage(a.s.page[:0], page)
+			if err := f(Page{t.day, a.s.key, page, a.s.page}); err != nil {
 				return 0, 0, err
 			}
 			t.pages[page] = false

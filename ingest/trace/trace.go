@@ -197,7 +197,7 @@ func (a *Assembler) Add(calls []schema.Call, now int64) (Result, error) {
 	var res Result
 	a.touched = a.touched[:0]
 	for i := range calls {
-		if err := a.insert(&calls[i], now, &res); err != nil {
+		if err := a.insert(calls[i:], now, &res); err != nil {
 			return res, err
 		}
 	}
@@ -320,7 +320,9 @@ func (a *Assembler) open(tenant string, id schema.TraceID, now int64, create boo
 	return t, nil
 }
 
-func (a *Assembler) insert(c *schema.Call, now int64, res *Result) error {
+// insert takes the first of calls in; the rest says how many lines to make room for.
+func (a *Assembler) insert(calls []schema.Call, now int64, res *Result) error {
+	c := &calls[0]
 	t, err := a.open(c.Tenant, c.Trace, now, true)
 	if err != nil {
 		return err
@@ -329,6 +331,13 @@ func (a *Assembler) insert(c *schema.Call, now int64, res *Result) error {
 		return a.merge(t, i, c, res)
 	}
 	res.New++
+	if t.lines == nil {
+		n := 1
+		for n < len(calls) && n < few && calls[n].Trace == c.Trace {
+			n++
+		}
+		t.lines = make([]line, 0, n)
+	}
 	t.lines = append(t.lines, line{span: c.Span, parent: c.Parent, part: c.Part, version: 0, up: -1, first: -1, sib: -1, received: now / 1e6})
 	i := int32(len(t.lines) - 1)
 	l := &t.lines[i]
@@ -355,7 +364,7 @@ func (a *Assembler) describe(l *line, c *schema.Call) {
 	l.scope = hash2(c.Scope, c.Provider)
 	l.target, l.response, l.shape = 0, 0, 0
 	switch {
-	case c.Kind.ModelLike():
+	case c.Kind.ModelLike(), c.Role&schema.RoleRefinesParent != 0:
 		// What was asked for: the answer of a failed attempt names no model.
 		l.target = hash2(c.Provider, c.RequestedModel)
 		if c.RequestedModel == "" {
@@ -575,6 +584,7 @@ type scratch struct {
 	pool    []schema.Identity
 	order   []int32
 	key     []byte
+	page    []byte
 }
 
 func (s *scratch) reset(*trace) {

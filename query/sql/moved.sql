@@ -8,5 +8,4 @@ SELECT *, throwIf(NOT ({{.Allowed}}), 'a row of another tenant') AS guard FROM (
         GROUP BY tenant, trace_id, span_id, part, version HAVING sum(sign) > 0)
     GROUP BY tenant
 )
-ORDER BY tenant
-LIMIT 1
+ORDER BY tenant DESC

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cockroachdb/pebble"
 	"github.com/cockroachdb/pebble/bloom"
+	"github.com/klauspost/compress/s2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -58,10 +59,12 @@ func Open(o Options) (*Store, error) {
 		FormatMajorVersion:       pebble.FormatNewest,
 		MaxConcurrentCompactions: func() int { return 1 },
 	}
+	// Pages are compressed before they come here, and most are never read again:
+	// few levels, wide apart, rewrite them seldom.
+	opts.L0CompactionThreshold, opts.LBaseMaxBytes = 8, 512<<20
 	for range 7 {
-		opts.Levels = append(opts.Levels, pebble.LevelOptions{FilterPolicy: bloom.FilterPolicy(10), Compression: pebble.ZstdCompression, BlockSize: 16 << 10})
+		opts.Levels = append(opts.Levels, pebble.LevelOptions{FilterPolicy: bloom.FilterPolicy(10), Compression: pebble.NoCompression, BlockSize: 16 << 10})
 	}
-	opts.Levels[0].Compression = pebble.SnappyCompression
 	db, err := pebble.Open(o.Dir, opts)
 	if err != nil {
 		return nil, fmt.Errorf("open local store %s: %w", o.Dir, err)
@@ -97,15 +100,19 @@ func (s *Store) GetTrace(key []byte, now int64) (data []byte, d uint32, err erro
 	today := Day(now)
 	for back := range uint32(s.o.KeepDays + 1) {
 		d = today - back
-		for page := 0; ; page++ {
-			v, closer, err := s.db.Get(traceKey(nil, d, key, page))
+		for n := 0; ; n++ {
+			v, closer, err := s.db.Get(traceKey(nil, d, key, n))
 			if errors.Is(err, pebble.ErrNotFound) {
 				break
 			}
 			if err != nil {
 				return nil, 0, fmt.Errorf("read local store: %w", err)
 			}
-			data = append(data, v...)
+			page, derr := s2.Decode(nil, v)
+			data = append(data, page...)
+			if err = errors.Join(derr, err); err != nil {
+				return nil, 0, fmt.Errorf("read local store: %w", err)
+			}
 			if err := closer.Close(); err != nil {
 				return nil, 0, fmt.Errorf("read local store: %w", err)
 			}
@@ -132,16 +139,19 @@ func (s *Store) Get(name string) ([]byte, error) {
 
 // Batch gathers writes for one atomic commit.
 type Batch struct {
-	s *Store
-	b *pebble.Batch
+	s        *Store
+	b        *pebble.Batch
+	key, buf []byte
 }
 
 // NewBatch starts a batch.
-func (s *Store) NewBatch() *Batch { return &Batch{s, s.db.NewBatch()} }
+func (s *Store) NewBatch() *Batch { return &Batch{s: s, b: s.db.NewBatch()} }
 
 // PutTrace stores a page of a trace.
 func (b *Batch) PutTrace(d uint32, key []byte, page int, value []byte) error {
-	return b.b.Set(traceKey(nil, d, key, page), value, nil)
+	b.key = traceKey(b.key[:0], d, key, page)
+	b.buf = s2.Encode(b.buf[:cap(b.buf)], value)
+	return b.b.Set(b.key, b.buf, nil)
 }
 
 // Put stores a named value.
