@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -36,6 +37,7 @@ const (
 const (
 	chunkEntries = 50_000
 	chunkAge     = time.Second
+	sliceCalls   = 10_000 // calls of a request that are assembled at once
 )
 
 // Options of Open.
@@ -444,9 +446,16 @@ func (p *Pipeline) take(ctx context.Context, buf *[]schema.Call, calls []schema.
 			p.metrics.usage.WithLabelValues(c.Usage.String()).Inc()
 		}
 	}
-	res, err := p.add(calls, start.UnixNano())
-	if err != nil {
-		return otlp.Result{}, err
+	// In slices, so that a record, and the block that is made of it, stay bounded
+	// however many spans a request has. A crash in between leaves the first ones in
+	// the log, unacknowledged; they are duplicates when the request comes again.
+	var res trace.Result
+	for slice := range slices.Chunk(calls, sliceCalls) {
+		r, err := p.add(slice, start.UnixNano())
+		if err != nil {
+			return otlp.Result{}, err
+		}
+		res.End, res.New, res.Duplicate, res.Merged = r.End, res.New+r.New, res.Duplicate+r.Duplicate, res.Merged+r.Merged
 	}
 	assembled := time.Now()
 	p.metrics.stage.WithLabelValues("trace").Observe(assembled.Sub(start).Seconds())

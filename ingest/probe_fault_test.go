@@ -1,13 +1,11 @@
 package ingest
 
 import (
-	"context"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/flyball/flyball/ingest/otlp"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 )
@@ -59,31 +57,36 @@ func TestProbeExtreme(t *testing.T) {
 	t.Log(r.one("SELECT max(length(response_id)+length(model)+length(requested_model)) FROM journal"))
 }
 
-func TestProbeScope(t *testing.T) {
+
+func TestProbeGiant(t *testing.T) {
 	r := newRig(t, nil)
-	td := chats(0, 300, nil)
-	td.ResourceSpans().At(0).ScopeSpans().At(0).Scope().SetName(strings.Repeat("s", 1<<20))
-	start := time.Now()
-	_, err := r.p.Traces(t.Context(), otlp.Sender{Local: true}, td)
-	t.Log(err, time.Since(start))
-	select {
-	case err := <-r.p.Failed():
-		t.Log("failed", err)
-	default:
+	const n = 400_000
+	one := func(i int, sp ptrace.Span) {
+		sp.SetTraceID(pcommon.TraceID{15: 1})
+		sp.SetParentSpanID(pcommon.SpanID{0: 255})
 	}
+	for i := 0; i < n; i += 50000 {
+		r.send(chats(i, i+50000, one))
+	}
+	r.drain0(60)
+	r.spans(n)
+	start := time.Now()
+	r.send(chats(n, n+1, func(i int, sp ptrace.Span) {
+		sp.SetTraceID(pcommon.TraceID{15: 1})
+		sp.SetSpanID(pcommon.SpanID{0: 255})
+		sp.Attributes().PutStr("user.id", "u")
+		sp.Attributes().PutStr("gen_ai.operation.name", "invoke_agent")
+	}))
+	t.Log("root", time.Since(start), r.p.Status())
+	r.drain0(60)
+	t.Log("stored", time.Since(start))
+	r.spans(n+1)
+	t.Log(r.one("SELECT max(c) FROM (SELECT count() c FROM journal GROUP BY chunk)"))
 }
 
-func TestProbeView(t *testing.T) {
-	r := newRig(t, nil)
-	if err := r.engine.Conn().Exec(context.Background(), "ALTER TABLE spend_15m ADD CONSTRAINT poison CHECK user != 'poison'"); err != nil {
-		t.Fatal(err)
+func (r *rig) drain0(s int) {
+	for end := time.Now().Add(time.Duration(s) * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if r.p.Status().Queued == 0 { return }
 	}
-	r.send(chats(0, 50, func(i int, sp ptrace.Span) {
-		if i == 7 {
-			sp.Attributes().PutStr("user.id", "poison")
-		}
-	}))
-	r.drain()
-	t.Log(r.one("SELECT count() FROM journal"), r.one("SELECT sum(lines) FROM spend_15m"), r.one("SELECT sum(lines) FROM runs"), r.quarantined())
-	r.spans(49)
+	r.t.Fatalf("%+v", r.p.Status())
 }

@@ -158,39 +158,46 @@ func (w *writer) send(ctx context.Context, c *chunk, cols *schema.Columns) error
 		return err
 	}
 	inserted := len(rows)
-	if split == nil && len(rows) > 0 {
-		err = w.insert(ctx, c, rows, fmt.Sprintf("%s-%d-%08x", w.node, c.number, c.crc), cols)
-		if err != nil && ctx.Err() != nil {
+	var cause error
+	for pause := 50 * time.Millisecond; split == nil && len(rows) > 0; pause = min(2*pause, 5*time.Second) {
+		cause = w.insert(ctx, c, rows, fmt.Sprintf("%s-%d-%08x", w.node, c.number, c.crc), cols)
+		if cause == nil {
+			break
+		}
+		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-	}
-	if split != nil || err != nil {
-		// An entry that no insert accepts: look for it by halves. The chunk is never
-		// sent whole again, and only split where the journal has none of it.
-		if split == nil {
-			w.p.o.Logger.Error("chunk was refused, looking for the bad entries", "chunk", c.number, "err", err)
-			present, herr := w.has(ctx, c, &rows[0])
-			if herr != nil {
-				return herr
-			}
-			if !present {
-				b := w.p.store.NewBatch()
-				if err := b.Put(splitKey, []byte{1}); err != nil {
-					return err
-				}
-				if err := b.Commit(true); err != nil {
-					return err
-				}
-				split = []byte{1}
-			}
+		present, err := w.has(ctx, c, &rows[0])
+		if err != nil {
+			return err
 		}
-		if split != nil {
-			bad, err := w.halve(ctx, c, rows, 0, len(rows), err, cols)
-			if err != nil {
+		if present {
+			// The journal took the block and a view of it did not. Only the whole
+			// block under its token completes the others without doubling it, so
+			// somebody has to cure that view.
+			if err := w.wait(ctx, c, pause, cause); err != nil {
 				return err
 			}
-			inserted -= bad
+			continue
 		}
+		// An entry that no insert accepts: look for it by halves. From here on the
+		// chunk is never sent whole again.
+		w.p.o.Logger.Error("chunk was refused, looking for the bad entries", "chunk", c.number, "err", cause)
+		split = []byte{1}
+		b := w.p.store.NewBatch()
+		if err := b.Put(splitKey, split); err != nil {
+			return err
+		}
+		if err := b.Commit(true); err != nil {
+			return err
+		}
+	}
+	if split != nil {
+		bad, err := w.halve(ctx, c, rows, 0, len(rows), cause, cols)
+		if err != nil {
+			return err
+		}
+		inserted -= bad
 	}
 	b := w.p.store.NewBatch()
 	if err := b.Put(keyConfirmed, binary.AppendUvarint(binary.AppendUvarint(nil, c.number), uint64(c.end))); err != nil {
@@ -232,16 +239,24 @@ func (w *writer) insert(ctx context.Context, c *chunk, rows []schema.RawEntry, t
 		if err == nil || !w.p.o.Sink.Transient(err) {
 			return err
 		}
-		w.mu.Lock()
-		w.waiting = err.Error()
-		w.mu.Unlock()
-		w.p.metrics.retries.Inc()
-		w.p.o.Logger.Warn("insert will be repeated", "chunk", c.number, "in", pause, "err", err)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
+		if err := w.wait(ctx, c, pause, err); err != nil {
+			return err
 		}
+	}
+}
+
+// wait pauses before an insert that failed with cause is repeated.
+func (w *writer) wait(ctx context.Context, c *chunk, pause time.Duration, cause error) error {
+	w.mu.Lock()
+	w.waiting = cause.Error()
+	w.mu.Unlock()
+	w.p.metrics.retries.Inc()
+	w.p.o.Logger.Warn("insert will be repeated", "chunk", c.number, "in", pause, "err", cause)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(pause):
+		return nil
 	}
 }
 
@@ -386,7 +401,7 @@ func (r *runInfos) add(e *schema.Entry) {
 	}
 	info := schema.RunInfo{Tenant: e.Tenant, RunID: key[1], Version: uint64(e.RecordedAt), Start: e.Start, End: e.Start + e.Duration, Identity: e.Posting.Identity}
 	if root {
-		info.Version |= 1 << 62
+		info.Version |= schema.RootVersion
 		info.Name = e.Name
 		info.Status = 1
 		switch e.Failure {

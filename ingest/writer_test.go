@@ -311,6 +311,33 @@ func TestBadEntryCured(t *testing.T) {
 	}
 }
 
+// TestViewRefuses: the journal takes a block and a view of it does not. The chunk
+// waits, and is complete once the view is cured.
+func TestViewRefuses(t *testing.T) {
+	r := newRig(t, nil)
+	alter := func(what string) {
+		t.Helper()
+		if err := r.engine.Conn().Exec(t.Context(), "ALTER TABLE spend_15m "+what); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alter("ADD CONSTRAINT poison CHECK user != 'poison'")
+	r.send(chats(0, 50, func(i int, sp ptrace.Span) {
+		if i == 7 {
+			sp.Attributes().PutStr("user.id", "poison")
+		}
+	}))
+	r.until("the status says why", func() bool { return strings.Contains(r.p.Status().Waiting, "poison") })
+	r.restart()
+	r.until("it does after a restart", func() bool { return strings.Contains(r.p.Status().Waiting, "poison") })
+	alter("DROP CONSTRAINT poison")
+	r.drain()
+	r.spans(50)
+	if got := r.quarantined(); len(got) != 0 {
+		t.Errorf("quarantined %v", got)
+	}
+}
+
 // TestSinkDown: while ClickHouse is away spans are taken and the status says what
 // is waited for. Then everything is stored, oldest first, beside live traffic.
 func TestSinkDown(t *testing.T) {

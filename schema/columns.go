@@ -270,10 +270,14 @@ func InsertContext(ctx context.Context, token string) context.Context {
 	}))
 }
 
+// RootVersion is added to the version of a row that a run's root gave, so that it
+// beats every row that other spans gave.
+const RootVersion = 1 << 62
+
 // RunInfo is a versioned row of run_info.
 type RunInfo struct {
 	Tenant, RunID, Name, MovedTo string
-	Version                      uint64 // unix microseconds
+	Version                      uint64 // unix microseconds, plus RootVersion
 	Start, End                   int64  // unix nanoseconds
 	Status                       uint8  // index into RunStatusNames
 	Identity                     Identity
@@ -284,7 +288,7 @@ func SendRunInfo(ctx context.Context, conn driver.Conn, token string, rows []Run
 	if len(rows) == 0 {
 		return nil
 	}
-	batch, err := conn.PrepareBatch(InsertContext(ctx, token), "INSERT INTO run_info (tenant, run_id, version, started_at, ended_at, status, name, user, feature, workflow, workflow_version, agent, session, criticality, mode, environment, moved_to)")
+	batch, err := conn.PrepareBatch(InsertContext(ctx, token), "INSERT INTO run_info (tenant, run_id, version, booked_on, started_at, ended_at, status, name, user, feature, workflow, workflow_version, agent, session, criticality, mode, environment, moved_to)")
 	if err != nil {
 		return fmt.Errorf("prepare run_info insert: %w", err)
 	}
@@ -292,7 +296,7 @@ func SendRunInfo(ctx context.Context, conn driver.Conn, token string, rows []Run
 	for i := range rows {
 		r := &rows[i]
 		id := &r.Identity
-		if err := batch.Append(r.Tenant, r.RunID, r.Version, time.Unix(0, r.Start).UTC(), time.Unix(0, r.End).UTC(), RunStatusNames[r.Status], r.Name, id[User], id[Feature], id[Workflow], id[WorkflowVersion], id[Agent], id[Session], id[Criticality], id[Mode], id[Environment], r.MovedTo); err != nil {
+		if err := batch.Append(r.Tenant, r.RunID, r.Version, time.UnixMicro(int64(r.Version&^RootVersion)).UTC(), time.Unix(0, r.Start).UTC(), time.Unix(0, r.End).UTC(), RunStatusNames[r.Status], r.Name, id[User], id[Feature], id[Workflow], id[WorkflowVersion], id[Agent], id[Session], id[Criticality], id[Mode], id[Environment], r.MovedTo); err != nil {
 			return fmt.Errorf("append run_info row: %w", err)
 		}
 	}
