@@ -18,7 +18,7 @@ func (a *API) amplification(ctx context.Context, r *request) (any, error) {
 	q := r.question()
 	q.runRange(r)
 	q.vars["RunFilter"], q.vars["Filter"] = q.filter(r, runDimensions), q.filter(r, callDimensions)
-	var ofRuns, ofCalls []string
+	var ofRuns, ofCalls, info []string
 	for _, g := range groups {
 		if slices.Contains(runDimensions, g) {
 			ofRuns = append(ofRuns, g)
@@ -26,7 +26,12 @@ func (a *API) amplification(ctx context.Context, r *request) (any, error) {
 			ofCalls = append(ofCalls, g)
 		}
 	}
-	q.vars["Groups"], q.vars["RunGroups"], q.vars["CallGroups"] = groups, ofRuns, ofCalls
+	for _, d := range runDimensions[1:] {
+		if _, filtered := r.GetQuery(d); filtered || slices.Contains(groups, d) {
+			info = append(info, d)
+		}
+	}
+	q.vars["Groups"], q.vars["RunGroups"], q.vars["CallGroups"], q.vars["Info"] = groups, ofRuns, ofCalls, info
 	q.bind("limit", "UInt32", strconv.Itoa(r.limit+1))
 	additive := len(ofCalls) == 0 && q.vars["Filter"] == "1"
 	name := "amplification.sql"

@@ -109,6 +109,12 @@ func badRequest(format string, args ...any) error {
 	return problem{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
+// ClickHouse's codes for a statement that is too large.
+const (
+	timeExceeded   = 159
+	memoryExceeded = 241
+)
+
 // explain says what an error means to the caller. Only a problem's own words
 // leave the process: others may quote SQL.
 func explain(err error) problem {
@@ -119,7 +125,7 @@ func explain(err error) problem {
 		return p
 	case errors.Is(err, context.DeadlineExceeded):
 		return problem{http.StatusGatewayTimeout, "the query took too long; ask for a shorter time or one tenant"}
-	case errors.As(err, &ex) && (ex.Name == "MEMORY_LIMIT_EXCEEDED" || ex.Name == "TIMEOUT_EXCEEDED"):
+	case errors.As(err, &ex) && (ex.Code == memoryExceeded || ex.Code == timeExceeded):
 		return problem{http.StatusGatewayTimeout, "the query is too large; ask for a shorter time, one tenant or fewer dimensions"}
 	case engine.Transient(err):
 		return problem{http.StatusServiceUnavailable, "ClickHouse cannot answer now; see /readyz and ask again"}

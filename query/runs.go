@@ -19,14 +19,34 @@ import (
 // treeLimit is how many calls of a run are shown. Its totals are of all.
 const treeLimit = 10_000
 
-// runs lists the latest runs.
+// runs lists the latest runs. Some that began last are not agent runs, so that
+// asking for a few more than are wanted is mostly enough, and much cheaper than for all.
 func (a *API) runs(ctx context.Context, r *request) (any, error) {
+	out, err := a.runsOf(ctx, r, 4*r.limit+100)
+	if err == nil && len(out) <= r.limit {
+		out, err = a.runsOf(ctx, r, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	truncated := len(out) > r.limit
+	out = out[:min(len(out), r.limit)]
+	if err := a.endings(ctx, r, out); err != nil {
+		return nil, err
+	}
+	return r.answer(row{"rows": out, "truncated": truncated}), nil
+}
+
+// runsOf lists runs, one more than the limit, among those with the newest rows in
+// run_info; 0 is all.
+func (a *API) runsOf(ctx context.Context, r *request, newest int) ([]row, error) {
 	q := r.question()
 	q.runRange(r)
-	q.vars["RunFilter"] = q.filter(r, runDimensions)
+	q.vars["RunFilter"], q.vars["Newest"] = q.filter(r, runDimensions), newest > 0
+	q.vars["Info"] = append([]string{"ended_at", "status", "name"}, runDimensions[1:]...)
+	q.bind("newest", "UInt32", strconv.Itoa(newest))
 	q.bind("limit", "UInt32", strconv.Itoa(r.limit+1))
 	out := []row{}
-	first := r.to
 	err := a.ask(ctx, r, "runs.sql", q, func(get func(string) any) {
 		n := func(name string) int64 { return get(name).(int64) }
 		m := row{"started_at": stamp(get("started_at")), "ended_at": stamp(get("ended_at")), "cost_usd": usd(get("cost")), "unpriced_calls": get("unpriced"), "unknown_calls": get("unknown"),
@@ -34,24 +54,13 @@ func (a *API) runs(ctx context.Context, r *request) (any, error) {
 		for _, name := range []string{"tenant", "run_id", "status", "name", "user", "feature", "workflow", "workflow_version", "agent", "model_calls", "tool_calls", "retries", "fallbacks", "hedges"} {
 			m[name] = get(name)
 		}
-		if at := get("started_at").(time.Time); at.Before(first) {
-			first = at
-		}
 		out = append(out, m)
 	})
-	if err != nil {
-		return nil, err
-	}
-	truncated := len(out) > r.limit
-	out = out[:min(len(out), r.limit)]
-	if err := a.endings(ctx, r, out, first); err != nil {
-		return nil, err
-	}
-	return r.answer(row{"rows": out, "truncated": truncated}), nil
+	return out, err
 }
 
 // endings corrects the status of runs, which their root gave, by what their calls say.
-func (a *API) endings(ctx context.Context, r *request, runs []row, first time.Time) error {
+func (a *API) endings(ctx context.Context, r *request, runs []row) error {
 	if len(runs) == 0 {
 		return nil
 	}
@@ -63,8 +72,13 @@ func (a *API) endings(ctx context.Context, r *request, runs []row, first time.Ti
 	}
 	q := r.question()
 	q.args = append(q.args, clickhouse.Named("runs", ids))
-	// A call may begin a little before the root that reports it, by another clock.
-	q.bind("first", "String", first.UTC().Add(-time.Hour).Format(clickhouseNanos))
+	// The last run of the list began first, and a call may begin a little before
+	// the root that reports it, by another clock.
+	first, err := time.Parse(time.RFC3339Nano, runs[len(runs)-1]["started_at"].(string))
+	if err != nil {
+		panic("BUG: a run's started_at does not parse")
+	}
+	q.bind("first", "String", first.Add(-time.Hour).Format(clickhouseNanos))
 	q.vars["Filter"] = "(tool_effect = 'write' OR failure = 'budget') AND run_id IN {runs:Array(String)} AND started_at >= toDateTime64({first:String}, 9, 'UTC') AND recorded_at >= toDateTime64({first:String}, 9, 'UTC') - INTERVAL 10 MINUTE"
 	return a.ask(ctx, r, "run_endings.sql", q, func(get func(string) any) {
 		if m := index[[2]string{get("tenant").(string), get("run_id").(string)}]; m != nil {

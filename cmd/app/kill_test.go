@@ -39,6 +39,11 @@ func TestKilledService(t *testing.T) {
 		}
 		s.kill(also...)
 		s.start()
+		if i%3 == 2 { // while it recovers, or its engine opens
+			time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
+			s.kill()
+			s.start()
+		}
 	}
 	l.wait()
 	l.check(t)

@@ -55,6 +55,7 @@ const spansOfRun = 6
 // TestEngineMissing: without ClickHouse spans are taken and /readyz says what
 // waits. Once it is there everything is stored while traffic goes on.
 func TestEngineMissing(t *testing.T) {
+	t.Parallel()
 	s, install := absentEngine(t)
 	s.start()
 	acknowledged := map[string]bool{}
@@ -95,6 +96,7 @@ func TestEngineMissing(t *testing.T) {
 // a sender keep its data, nothing of the request is claimed, and after
 // ClickHouse has caught up it is taken.
 func TestLogFullAnswers(t *testing.T) {
+	t.Parallel()
 	s, install := absentEngine(t, "FLYBALL_LIMITS__WAL_BYTES=262144")
 	s.start()
 	conn, err := grpc.NewClient(s.addrs["otlp_grpc"], grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -171,6 +173,7 @@ func TestLogFullAnswers(t *testing.T) {
 // TestTerminated: what was acknowledged and not yet stored when SIGTERM came is
 // stored after the next start, with traffic and without.
 func TestTerminated(t *testing.T) {
+	t.Parallel()
 	s, install := absentEngine(t)
 	s.start()
 	b := runs(0, 50)
@@ -233,6 +236,7 @@ func TestStartToReady(t *testing.T) {
 // refused with a retryable code before anything is claimed, and taken again once
 // there is room.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a small file system needs root")
 	}
@@ -315,6 +319,7 @@ func TestDiskFull(t *testing.T) {
 
 // TestLargeSpan: a span of 20 MB of content is taken, and none of that is kept.
 func TestLargeSpan(t *testing.T) {
+	t.Parallel()
 	s := newService(t, "")
 	s.start()
 	big := strings.Repeat("x", 10<<20)
@@ -352,6 +357,7 @@ func TestLargeSpan(t *testing.T) {
 
 // TestRefusedSpans: spans without ids are reported as rejected, and counted so.
 func TestRefusedSpans(t *testing.T) {
+	t.Parallel()
 	s := newService(t, "")
 	s.start()
 	b := runs(0, 20)

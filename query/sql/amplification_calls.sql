@@ -11,21 +11,19 @@ SELECT *, throwIf(max(foreign) OVER () != 0, 'a row of another tenant') AS guard
             sum(l.model_calls) AS model_calls, sum(l.tool_calls) AS tool_calls, sum(l.retries) AS retries, sum(l.fallbacks) AS fallbacks, sum(l.hedges) AS hedges,
             sum(l.repeats) AS repeats, sum(l.unpriced) AS unpriced, sum(l.unknown) AS unknown, sum(l.cost) AS cost, sum(l.wasted) AS wasted
         FROM (
-            SELECT tenant, run_id, toString(j.kind) AS kind, provider, model, toString(j.retry_layer) AS retry_layer, toString(j.failure) AS failure,
-                j.sign * toInt64(j.model_calls) AS model_calls, j.sign * toInt64(j.tool_calls) AS tool_calls, j.sign * toInt64(j.retries) AS retries, j.sign * toInt64(j.fallbacks) AS fallbacks,
-                j.sign * toInt64(j.hedges) AS hedges, j.sign * toInt64(j.repeats) AS repeats, j.sign * toInt64(j.cost_status = 'unpriced') AS unpriced, j.sign * toInt64(j.cost_status = 'unknown') AS unknown,
-                j.sign * toInt128(ifNull(j.cost, 0)) AS cost, j.sign * toInt128(j.wasted) AS wasted
-            FROM journal AS j WHERE {{.Tenants}} AND recorded_at >= {{template "booked_since" .}} AND (tenant, run_id) IN ({{template "run_ids" .}})
-            UNION ALL
-            SELECT tenant, run_id, toString(j.kind), provider, model, 'sdk', toString(j.hidden_cause), 0, 0, j.sign * toInt64(j.hidden_attempts), 0, 0, 0, 0, 0, toInt128(0), toInt128(0)
-            FROM journal AS j WHERE {{.Tenants}} AND recorded_at >= {{template "booked_since" .}} AND (tenant, run_id) IN ({{template "run_ids" .}}) AND j.hidden_attempts > 0
+            SELECT tenant, run_id, toString(j.kind) AS kind, provider, model, if(inside, 'sdk', toString(j.retry_layer)) AS retry_layer, toString(if(inside, j.hidden_cause, j.failure)) AS failure,
+                j.sign * (1 - inside) AS once, once * toInt64(j.model_calls) AS model_calls, once * toInt64(j.tool_calls) AS tool_calls, j.sign * toInt64(if(inside, j.hidden_attempts, j.retries)) AS retries,
+                once * toInt64(j.fallbacks) AS fallbacks, once * toInt64(j.hedges) AS hedges, once * toInt64(j.repeats) AS repeats, once * toInt64(j.cost_status = 'unpriced') AS unpriced,
+                once * toInt64(j.cost_status = 'unknown') AS unknown, once * toInt128(ifNull(j.cost, 0)) AS cost, once * toInt128(j.wasted) AS wasted
+            FROM journal AS j
+            ARRAY JOIN if(j.hidden_attempts > 0, [0, 1], [0]) AS inside
+            WHERE {{.Tenants}} AND recorded_at >= {{template "booked_since" .}} AND (tenant, run_id) IN (SELECT tenant, run_id FROM ({{template "run_sums" .}}))
         ) AS l
         WHERE {{.Filter}}
         GROUP BY tenant, run_id{{range .CallGroups}}, {{.}}{{end}}
         HAVING model_calls + tool_calls + retries + fallbacks + hedges > 0
     ) AS c
     INNER JOIN (SELECT *, NOT ({{.Allowed}}) AS foreign FROM ({{template "run_info" .}})) AS i ON i.tenant = c.tenant AND i.run_id = c.run_id
-    WHERE (c.tenant, c.run_id) IN (SELECT tenant, run_id FROM ({{template "run_sums" .}}))
     {{if .Groups}}GROUP BY {{range $i, $g := .Groups}}{{if $i}}, {{end}}{{$g}}{{end}}{{end}}
     HAVING requests > 0
 )

@@ -1,5 +1,5 @@
 -- The keys of a page are found on narrow columns, the rest is read for them alone. Without history only net lines
--- count: the version of each line that no entry has cancelled.
+-- count: the version of each line that no entry has cancelled. A version is posted once and cancelled at most once.
 SELECT *, throwIf(NOT ({{.Allowed}}), 'a row of another tenant') AS guard FROM (
     SELECT tenant, trace, span, if(parent_span_id = toFixedString('', 8), '', lower(hex(parent_span_id))) AS parent, part, run_id, started_at, duration_ns,
         toString(j.kind) AS kind, name, operation, provider, model, requested_model, service_tier, response_id, scope,
@@ -13,12 +13,12 @@ SELECT *, throwIf(NOT ({{.Allowed}}), 'a row of another tenant') AS guard FROM (
         model_calls, tool_calls, retries, fallbacks, hedges, repeats, wasted
     FROM journal AS j
     WHERE {{.Tenants}} AND {{.Filter}} AND (j.started_at, tenant, j.trace_id, j.span_id, j.part, j.version, j.sign) IN (
-        SELECT started_at, tenant, trace_id, span_id, part, version, {{if .History}}sign{{else}}toInt8(1) AS sign{{end}}
+        SELECT started_at, tenant, trace_id, span_id, part, version, sign
         FROM journal
         WHERE {{.Tenants}} AND {{.Filter}} AND started_at >= toDateTime64({after_at:String}, 9, 'UTC')
-        GROUP BY started_at, tenant, trace_id, span_id, part, version{{if .History}}, sign{{end}}
-        HAVING (started_at, tenant, trace_id, span_id, part, version, -sign) > (toDateTime64({after_at:String}, 9, 'UTC'), {after_tenant:String}, toFixedString(unhex({after_trace:String}), 16), toFixedString(unhex({after_span:String}), 8), {after_part:UInt16}, {after_version:UInt32}, {after_minus:Int16})
-            {{if not .History}}AND sum(journal.sign) > 0{{end}}
+            AND (started_at, tenant, trace_id, span_id, part, version, -sign) > (toDateTime64({after_at:String}, 9, 'UTC'), {after_tenant:String}, toFixedString(unhex({after_trace:String}), 16), toFixedString(unhex({after_span:String}), 8), {after_part:UInt16}, {after_version:UInt32}, {after_minus:Int16})
+            {{if not .History}}AND sign = 1 AND (tenant, trace_id, span_id, part, version) NOT IN (
+                SELECT tenant, trace_id, span_id, part, version FROM journal WHERE {{.Tenants}} AND {{.Filter}} AND sign = -1){{end}}
         ORDER BY started_at, tenant, trace_id, span_id, part, version, sign DESC
         LIMIT {limit:UInt32})
     LIMIT 1 BY started_at, tenant, trace_id, span_id, part, version, sign

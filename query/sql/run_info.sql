@@ -1,10 +1,8 @@
 {{define "run_info" -}}
     -- What each run of the time is. Its newest row wins, which may lie in another partition than the row that put it into the time.
-    SELECT tenant, run_id, v.1 AS started_at, v.2 AS ended_at, v.3 AS status, v.4 AS name, v.5 AS user, v.6 AS feature, v.7 AS workflow,
-        v.8 AS workflow_version, v.9 AS agent, v.10 AS environment, v.11 AS mode, v.12 AS criticality
+    SELECT tenant, run_id, newest_started_at AS started_at{{range .Info}}, newest_{{.}} AS {{.}}{{end}}
     FROM (
-        SELECT tenant, run_id,
-            argMax(tuple(started_at, ended_at, toString(status), name, user, feature, workflow, workflow_version, agent, environment, mode, criticality), version) AS v
+        SELECT tenant, run_id, argMax(started_at, version) AS newest_started_at{{range .Info}}, argMax({{.}}, version) AS newest_{{.}}{{end}}
         FROM run_info WHERE {{.Tenants}} AND (tenant, run_id) IN ({{template "run_ids" .}})
         GROUP BY tenant, run_id
     )
@@ -12,7 +10,9 @@
 {{- end}}
 
 {{define "run_ids" -}}
-SELECT tenant, run_id FROM run_info WHERE {{.Tenants}} AND started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC')
+    -- At least the runs of the time: if a run's newest row is one of them, it has a row that is. With .Newest only those that began last.
+    SELECT tenant, run_id FROM run_info WHERE {{.Tenants}} AND started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC') AND {{.RunFilter}}
+    {{if .Newest}}ORDER BY started_at DESC LIMIT {newest:UInt32}{{end}}
 {{- end}}
 
 {{define "run_sums" -}}
