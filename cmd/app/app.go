@@ -25,6 +25,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/flyball/flyball/ingest"
@@ -97,8 +98,9 @@ func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err e
 		return nil, err
 	}
 	a.onStop("pipeline", func(context.Context) error { return a.pipeline.Close() })
-	a.wg.Add(2)
+	a.wg.Add(3)
 	go func() { defer a.wg.Done(); a.openEngine() }()
+	go func() { defer a.wg.Done(); a.checkConservation() }()
 	go func() { defer a.wg.Done(); a.refreshPrices() }()
 	a.onStop("engine", func(context.Context) error {
 		a.cancel()
@@ -219,6 +221,40 @@ func (a *App) tryEngine() (*engine.Engine, error) {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
+}
+
+// checkConservation looks every ten minutes at what was stored since the last look.
+func (a *App) checkConservation() {
+	lines := promauto.With(a.reg).NewGauge(prometheus.GaugeOpts{Name: "flyball_conservation_lines", Help: "Lines of the journal whose entries sum to neither 0 nor 1, at the last check."})
+	rollups := promauto.With(a.reg).NewGauge(prometheus.GaugeOpts{Name: "flyball_conservation_rollups", Help: "Tenants whose rollups differ from the journal, at the last check."})
+	t := time.NewTicker(10 * time.Minute)
+	defer t.Stop()
+	var since uint64
+	for {
+		select {
+		case <-a.ctx.Done():
+			return
+		case <-t.C:
+		}
+		st, conn := a.pipeline.Status(), a.conn()
+		if conn == nil || st.Queued > 0 || st.LastChunk == since {
+			continue // rollups and journal are compared at rest
+		}
+		d, err := ingest.CheckConservation(a.ctx, conn, since, st.LastChunk)
+		if err != nil {
+			a.log.Warn("conservation was not checked", "err", err)
+			continue
+		}
+		if a.pipeline.Status().LastChunk != st.LastChunk {
+			continue
+		}
+		since = st.LastChunk
+		lines.Set(float64(d.Lines))
+		rollups.Set(float64(d.Rollup))
+		if d != (ingest.Drift{}) {
+			a.log.Error("conservation is broken", "lines", d.Lines, "rollups", d.Rollup)
+		}
+	}
 }
 
 // refreshPrices reads the price files again as often as the configuration says.
