@@ -590,3 +590,18 @@ func TestWorkedTrace(t *testing.T) {
 }
 
 func timestamp(ns int64) pcommon.Timestamp { return pcommon.Timestamp(ns) }
+
+func TestSampledAndLateSpansSaySo(t *testing.T) {
+	b := newBench(t, withPrices(fieldPrices))
+	td := b.traces("t", spec{id: "a", attrs: chat("openai", "dime", use(1, 1))}, spec{id: "b", start: 1, attrs: chat("openai", "dime", use(1, 1))}, spec{id: "c", start: -100_000, end: -99_999, attrs: chat("openai", "dime", use(1, 1))})
+	td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).TraceState().FromRaw("vendor=1,ot=th:e6")
+	td.ResourceSpans().At(1).ScopeSpans().At(0).Spans().At(0).TraceState().FromRaw("ot=th:0")
+	b.add(td)
+	for _, e := range b.net() {
+		f := e.AllFlags()
+		id := e.Span[0]
+		if (f&schema.FlagSampled != 0) != (id == 'a') || (f&schema.FlagLate != 0) != (id == 'c') {
+			t.Fatalf("span %c: %v", id, f.Names())
+		}
+	}
+}

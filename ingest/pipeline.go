@@ -119,7 +119,7 @@ func Open(o Options) (*Pipeline, error) {
 	if err := errors.Join(p.identify(), p.UseDialect(o.Dialect)); err != nil {
 		return nil, errors.Join(err, p.log.Close(), p.store.Close())
 	}
-	p.asm = trace.New(trace.Options{Price: o.Price, Append: p.append, Store: p.store, Settle: o.Settle, MaxOpen: o.MaxOpen, MaxBytes: o.MaxBytes, Logger: o.Logger, Registerer: o.Registerer})
+	p.asm = trace.New(trace.Options{Price: o.Price, Append: p.append, Store: p.store, Settle: o.Settle, Lateness: o.Lateness, MaxOpen: o.MaxOpen, MaxBytes: o.MaxBytes, Logger: o.Logger, Registerer: o.Registerer})
 	if err := p.recover(); err != nil {
 		return nil, errors.Join(err, p.log.Close(), p.store.Close())
 	}

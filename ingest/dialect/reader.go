@@ -244,6 +244,9 @@ func (r *Reader) AppendSpans(dst []schema.Call, td ptrace.Traces, from Origin, r
 				}
 				rec.name, rec.kind, rec.status, rec.message, rec.events = sp.Name(), sp.Kind(), sp.Status().Code(), sp.Status().Message(), sp.Events()
 				c.Start, c.Duration, c.Flags = times(int64(sp.StartTimestamp()), int64(sp.EndTimestamp()), received)
+				if thinned(sp.TraceState().AsRaw()) {
+					c.Flags |= schema.FlagSampled
+				}
 				if c.Parent == (schema.SpanID{}) {
 					c.Role |= schema.RoleRoot
 					c.Link = oneLink(sp.Links(), c.Trace)
@@ -309,6 +312,24 @@ func times(start, end, received int64) (int64, int64, schema.Flags) {
 }
 
 var earliest = time.Date(2015, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+
+// thinned reports whether a W3C trace state says that the sender drops traces:
+// the OpenTelemetry threshold th, of which 0 keeps all.
+func thinned(state string) bool {
+	if state == "" {
+		return false
+	}
+	for _, member := range strings.Split(state, ",") {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(member), "ot="); ok {
+			for _, field := range strings.Split(v, ";") {
+				if th, ok := strings.CutPrefix(field, "th:"); ok && strings.Trim(th, "0") != "" {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
 
 // oneLink is the trace that all links point to, zero where they differ (a
 // fan-in) or there are none.

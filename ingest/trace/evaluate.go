@@ -12,6 +12,9 @@ func (a *Assembler) evaluate(t *trace, i int32, c *schema.Call, p *schema.Postin
 	p.Kind = c.Kind
 	p.Attempt = 1
 	l.attempt = 1
+	if l.received*1e6-l.end > int64(a.o.Lateness) {
+		p.Flags |= schema.FlagLate
+	}
 	if l.part > 0 {
 		return a.evaluatePart(t, i, c, p)
 	}

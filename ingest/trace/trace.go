@@ -34,6 +34,9 @@ type Options struct {
 	// Settle is how long an aggregate waits for its leaves and a client span
 	// for its parent. Default 5 s.
 	Settle time.Duration
+	// Lateness is how long a trace is remembered: a span that ended longer before
+	// its receipt is flagged late. Default 24 h.
+	Lateness time.Duration
 	// MaxOpen is how many traces stay in memory, MaxBytes how much they may
 	// hold. Defaults 100,000 and 256 MiB; the rest is in the store.
 	MaxOpen    int
@@ -172,6 +175,9 @@ type Result struct {
 func New(o Options) *Assembler {
 	if o.Settle == 0 {
 		o.Settle = 5 * time.Second
+	}
+	if o.Lateness == 0 {
+		o.Lateness = 24 * time.Hour
 	}
 	if o.MaxOpen == 0 {
 		o.MaxOpen = 100_000
