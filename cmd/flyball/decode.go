@@ -12,12 +12,15 @@ import (
 	"github.com/cheggaaa/pb/v3"
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/flyball/flyball/cmd/app"
 	"github.com/flyball/flyball/ingest"
@@ -264,15 +267,15 @@ func ingestCommand(g *global) *cobra.Command {
 			return usageError{err}
 		}
 		defer conn.Close()
-		s := &sender{client: ptraceotlp.NewGRPCClient(conn), key: g.key}
+		s := &sender{traces: ptraceotlp.NewGRPCClient(conn), logs: plogotlp.NewGRPCClient(conn), key: g.key}
 		for _, name := range args {
 			if err := s.file(cmd.Context(), name); err != nil {
 				return err
 			}
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d spans sent, %d rejected\n", s.sent, s.rejected)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d spans and log records sent, %d rejected\n", s.sent, s.rejected)
 		if s.rejected > 0 {
-			return fmt.Errorf("%d spans were rejected: %s", s.rejected, s.why)
+			return fmt.Errorf("%d were rejected: %s", s.rejected, s.why)
 		}
 		return err
 	}}
@@ -282,7 +285,8 @@ func ingestCommand(g *global) *cobra.Command {
 
 // sender forwards what a file holds over OTLP.
 type sender struct {
-	client         ptraceotlp.GRPCClient
+	traces         ptraceotlp.GRPCClient
+	logs           plogotlp.GRPCClient
 	key            string
 	sent, rejected int64
 	why            string
@@ -309,24 +313,47 @@ func (s *sender) file(ctx context.Context, name string) error {
 	return err
 }
 
+// as adds the key to an outgoing request.
+func (s *sender) as(ctx context.Context) context.Context {
+	if s.key == "" {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+s.key)
+}
+
+func (s *sender) count(n int, rejected int64, why string) {
+	s.sent += int64(n)
+	if rejected > 0 {
+		s.rejected += rejected
+		s.why = why
+	}
+}
+
+// sendError keeps an overload what it is, so that the reader asks again.
+func sendError(err error) error {
+	if c := status.Code(err); c == codes.ResourceExhausted || c == codes.Unavailable && strings.Contains(err.Error(), "full") {
+		return otlp.Overload{RetryAfter: time.Second, Reason: err.Error()}
+	}
+	return fmt.Errorf("send to the server (is `flyball serve` running?): %w", err)
+}
+
 func (s *sender) Traces(ctx context.Context, _ otlp.Sender, td ptrace.Traces) (otlp.Result, error) {
-	if s.key != "" {
-		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+s.key)
-	}
-	n := int64(td.SpanCount())
-	resp, err := s.client.Export(ctx, ptraceotlp.NewExportRequestFromTraces(td), grpc.WaitForReady(false))
+	n := td.SpanCount()
+	resp, err := s.traces.Export(s.as(ctx), ptraceotlp.NewExportRequestFromTraces(td))
 	if err != nil {
-		return otlp.Result{}, fmt.Errorf("send spans (is `flyball serve` running?): %w", err)
+		return otlp.Result{}, sendError(err)
 	}
-	s.sent += n
-	if r := resp.PartialSuccess().RejectedSpans(); r > 0 {
-		s.rejected += r
-		s.why = resp.PartialSuccess().ErrorMessage()
-	}
+	s.count(n, resp.PartialSuccess().RejectedSpans(), resp.PartialSuccess().ErrorMessage())
 	return otlp.Result{}, nil
 }
 
-func (s *sender) Logs(context.Context, otlp.Sender, plog.Logs) (otlp.Result, error) {
+func (s *sender) Logs(ctx context.Context, _ otlp.Sender, ld plog.Logs) (otlp.Result, error) {
+	n := ld.LogRecordCount()
+	resp, err := s.logs.Export(s.as(ctx), plogotlp.NewExportRequestFromLogs(ld))
+	if err != nil {
+		return otlp.Result{}, sendError(err)
+	}
+	s.count(n, resp.PartialSuccess().RejectedLogRecords(), resp.PartialSuccess().ErrorMessage())
 	return otlp.Result{}, nil
 }
 

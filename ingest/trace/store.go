@@ -13,11 +13,27 @@ import (
 const pageLines = 256
 
 // Saved traces rest this long before they are written, so that a short trace is
-// written once; one that never rests is written this often.
+// written once: less if nothing is missing in it, and one that never rests is
+// written every minute.
 const (
-	restNs  = int64(6e9)
-	forceNs = int64(60e9)
+	completeNs = int64(1e9)
+	restNs     = int64(6e9)
+	forceNs    = int64(60e9)
 )
+
+// complete reports whether a small trace has its root, every parent and nothing
+// that waits.
+func (t *trace) complete() bool {
+	if t.root < 0 || t.timers > 0 || len(t.lines) > 4*few {
+		return false
+	}
+	for i := range t.lines {
+		if l := &t.lines[i]; l.up < 0 && l.parent != (schema.SpanID{}) {
+			return false
+		}
+	}
+	return true
+}
 
 // storeKey is the key of a trace: length and tenant, so that no tenant is
 // another's prefix, then the trace id.
@@ -257,7 +273,11 @@ func (a *Assembler) Save(now int64, all bool, f func(Page) error) (safe, end uin
 		if !t.isDirty || t.unsaved != ref.unsaved || t.evicted {
 			continue
 		}
-		if !all && over <= 0 && now-t.last < restNs && now-t.dirtyAt < forceNs {
+		rest := restNs
+		if t.complete() {
+			rest = completeNs
+		}
+		if !all && over <= 0 && now-t.last < rest && now-t.dirtyAt < forceNs {
 			if first {
 				safe, first = t.unsaved, false
 			}
