@@ -99,6 +99,9 @@ func TestUnknownOutcome(t *testing.T) {
 // TestUnknownOutcomeOfManyGroups: the same where a late root corrects so many
 // calls that the engine aggregates a rollup's share of the block in several parts.
 func TestUnknownOutcomeOfManyGroups(t *testing.T) {
+	if os.Getenv("FLYBALL_FAULT") != "long" {
+		t.Skip("takes half a minute; FLYBALL_FAULT=long asks for it")
+	}
 	t.Parallel()
 	r, sink := newFaultyRig(t)
 	const n = 60_000
@@ -223,7 +226,6 @@ func TestBadEntry(t *testing.T) {
 		}
 	}
 	f(500, 123)
-	f(7, 6)
 	f(1, 0)
 }
 

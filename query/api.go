@@ -64,13 +64,13 @@ var (
 func (a *API) Mount(r gin.IRouter) {
 	g := r.Group("/api/v1")
 	timed := func(names ...string) []string { return append([]string{"from", "to", "limit"}, names...) }
-	g.GET("/calls", a.handle(listLimits, timed(append(dimensions[1:], "trace_id", "run_id", "history", "cursor")...), a.calls))
+	g.GET("/calls", a.handle(listLimits, timed(slices.Concat(dimensions[1:], []string{"trace_id", "run_id", "history", "cursor"})...), a.calls))
 	g.GET("/runs", a.handle(listLimits, timed(runDimensions[1:]...), a.runs))
 	// A run id is whatever the operator's attribute says, slashes included.
 	g.GET("/runs/*id", a.handle(limits{}, nil, a.run))
-	g.GET("/spend", a.handle(sumLimits, timed(append(dimensions[1:], "group_by", "interval")...), a.spend))
-	g.GET("/amplification", a.handle(sumLimits, timed(append(slices.Concat(runDimensions[1:], callDimensions), "group_by")...), a.amplification))
-	g.GET("/retries", a.handle(sumLimits, timed(append(retryDimensions[1:], "group_by")...), a.retries))
+	g.GET("/spend", a.handle(sumLimits, timed(slices.Concat(dimensions[1:], []string{"group_by", "interval"})...), a.spend))
+	g.GET("/amplification", a.handle(sumLimits, timed(slices.Concat(runDimensions[1:], callDimensions, []string{"group_by"})...), a.amplification))
+	g.GET("/retries", a.handle(sumLimits, timed(slices.Concat(retryDimensions[1:], []string{"group_by"})...), a.retries))
 	g.GET("/coverage", a.handle(sumLimits, timed(dimensions[1:]...), a.coverage))
 	if a.o.SQL != nil {
 		g.GET("/sql", a.sql)

@@ -157,3 +157,30 @@ func FuzzCursor(f *testing.F) {
 		}
 	})
 }
+
+// The rollup forgets days whose sums are zero; the bound it gives must lose nothing.
+func TestRunIsWholeAfterZeroDaysAreMergedAway(t *testing.T) {
+	s := newStore(t)
+	const day = int64(24 * time.Hour / time.Microsecond)
+	tr := newTrace("t-1", "r", 1, nil)
+	gone, kept := tr.add(schema.KindModel, priced("1")), tr.add(schema.KindModel, priced("2"))
+	// The first day cancels itself, the third only renames.
+	s.post(gone, cancel(gone))
+	kept.RecordedAt += day
+	s.post(kept)
+	renamed := replaced(kept, func(e *schema.Entry) { e.Name = "renamed" })
+	for i := range renamed {
+		renamed[i].RecordedAt += day
+	}
+	s.post(renamed...)
+	if err := s.e.Conn().Exec(t.Context(), "OPTIMIZE TABLE runs FINAL"); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.count("SELECT count() FROM runs"); n != 1 {
+		t.Errorf("days in the rollup: got %d, want 1", n)
+	}
+	equal(t, "calls", show(list(s.get("/api/v1/calls?run_id=r")["calls"]), "name", "version", "cost_usd"), "renamed 2 2")
+	equal(t, "history", show(list(s.get("/api/v1/calls?run_id=r&history=1")["calls"]), "version", "sign"), "1 1\n1 -1\n1 1\n1 -1\n2 1")
+	equal(t, "report", show([]map[string]any{s.get("/api/v1/runs/r")}, "cost_usd", "model_calls"), "2 1")
+	equal(t, "by model", show(list(s.get("/api/v1/amplification?group_by=model&" + during)["rows"]), "model", "ratio", "cost_usd"), "m-5 1 2")
+}

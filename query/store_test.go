@@ -72,7 +72,7 @@ func (s *store) post(entries ...schema.Entry) {
 		info := schema.RunInfo{Tenant: e.Tenant, RunID: e.Posting.Identity[schema.Run], Version: uint64(e.RecordedAt), Start: e.Start, End: e.Start + e.Duration, Identity: e.Posting.Identity}
 		root := e.Parent == schema.SpanID{}
 		if root {
-			info.Version |= 1 << 62
+			info.Version |= schema.RootVersion
 			info.Name, info.Status = e.Name, uint8(slices.Index(schema.RunStatusNames, rootStatus(e.Failure.String())))
 		}
 		key := [2]string{info.Tenant, info.RunID}

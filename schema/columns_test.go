@@ -334,14 +334,15 @@ func TestManyMonthsInOneBlock(t *testing.T) {
 	conn := schematest.Open(t).Conn()
 	var entries []schema.Entry
 	var runs []schema.RunInfo
-	for i := range 100 {
+	const months = 120
+	for i := range months {
 		var e schema.Entry
 		e.Tenant, e.Sign, e.Version, e.Trace[0], e.Posting.ModelCalls = "t-1", 1, 1, byte(i), 1
-		e.Start = time.Date(2017, time.Month(1+i), 15, 0, 0, 0, 0, time.UTC).UnixNano()
+		e.Start = time.Date(2016, time.Month(1+i), 15, 0, 0, 0, 0, time.UTC).UnixNano()
 		e.RecordedAt = time.Date(2026, 3, 11, 0, 0, 0, 0, time.UTC).UnixMicro()
 		e.Posting.Identity[schema.Run] = e.Trace.String()
 		entries = append(entries, e)
-		runs = append(runs, schema.RunInfo{Tenant: "t-1", RunID: e.Trace.String(), Version: 1, Start: e.Start, End: e.Start})
+		runs = append(runs, schema.RunInfo{Tenant: "t-1", RunID: e.Trace.String(), Version: uint64(e.RecordedAt), Start: e.Start, End: e.Start})
 	}
 	send(t, conn, "months", entries...)
 	if err := schema.SendRunInfo(t.Context(), conn, "months-runs", runs); err != nil {
@@ -349,7 +350,7 @@ func TestManyMonthsInOneBlock(t *testing.T) {
 	}
 	for _, sql := range []string{"SELECT count() FROM journal", "SELECT toUInt64(sum(model_calls)) FROM spend_15m", "SELECT uniqExact(at) FROM spend_15m", "SELECT toUInt64(sum(model_calls)) FROM runs", "SELECT uniqExact(toYYYYMM(started_at)) FROM run_info"} {
 		var n uint64
-		if err := conn.QueryRow(t.Context(), sql).Scan(&n); err != nil || n != 100 {
+		if err := conn.QueryRow(t.Context(), sql).Scan(&n); err != nil || n != months {
 			t.Errorf("%s: got %d, %v", sql, n, err)
 		}
 	}

@@ -80,9 +80,15 @@ func TestSchemaMatchesGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got != string(want) {
-		t.Errorf("the schema is not that of schema/%s; if it is meant, run `go generate ./schema` and read the diff. Got:\n%s", golden, got)
+	if got == string(want) {
+		return
 	}
+	is, was := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	i := 0
+	for i < min(len(is), len(was))-1 && is[i] == was[i] {
+		i++
+	}
+	t.Errorf("the schema is not that of schema/%s from line %d on; if it is meant, run `go generate ./schema` and read the diff\n got %s\nwant %s", golden, i+1, is[i], was[i])
 }
 
 func TestMigrateOnlyGoesForward(t *testing.T) {

@@ -59,7 +59,7 @@ func TestKilledEngine(t *testing.T) {
 	s.start()
 	eventually(t, "the engine is up", func() bool { r, err := s.readyz(); return err == nil && r.ClickHouse.Ready })
 	l := newLoad(s, 2, false)
-	kills := rounds(3, 30)
+	kills := rounds(3, 10) // the supervisor waits longer after each
 	for i := range kills {
 		time.Sleep(time.Duration(300+rand.IntN(1200)) * time.Millisecond)
 		for _, pid := range s.engines() {

@@ -95,6 +95,7 @@ CREATE TABLE run_info
     `tenant` String,
     `run_id` String CODEC(ZSTD(1)),
     `version` UInt64 COMMENT 'unix microseconds',
+    `booked_on` Date COMMENT 'UTC day on which this row was recorded',
     `started_at` DateTime64(9, 'UTC'),
     `ended_at` DateTime64(9, 'UTC'),
     `status` Enum8('unknown' = 0, 'succeeded' = 1, 'failed' = 2, 'stopped' = 3, 'partial' = 4),
@@ -111,7 +112,7 @@ CREATE TABLE run_info
     `moved_to` String
 )
 ENGINE = ReplacingMergeTree(version)
-PARTITION BY toYYYYMM(started_at)
+PARTITION BY toYYYYMM(booked_on)
 ORDER BY (tenant, run_id)
 SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 8192;
 
