@@ -28,28 +28,10 @@ func (c *ClickHouse) Insert(ctx context.Context, token string, rows *schema.Colu
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	for part := 0; len(runs) > 0; part++ {
-		n := fewMonths(runs)
-		if err := schema.SendRunInfo(ctx, e.Conn(), fmt.Sprintf("%s-runs-%d", token, part), runs[:n]); err != nil {
-			return err
-		}
-		runs = runs[n:]
+	if err := schema.SendRunInfo(ctx, e.Conn(), token+"-runs", runs); err != nil {
+		return err
 	}
 	return rows.Send(ctx, e.Conn(), token)
-}
-
-// fewMonths is how many of the first runs started in so few months that one block
-// may hold them: ClickHouse refuses more than 100 partitions in one, and run_info
-// is partitioned by the start, which a sender says.
-func fewMonths(runs []schema.RunInfo) int {
-	months := map[int]bool{}
-	for i := range runs {
-		year, month, _ := time.Unix(0, runs[i].Start).UTC().Date()
-		if months[year*12+int(month)] = true; len(months) > 100 {
-			return i
-		}
-	}
-	return len(runs)
 }
 
 // Transient reports whether an insert may simply be repeated: everything but an

@@ -375,6 +375,9 @@ func (p *Pipeline) pressed() bool {
 // written only after the log is durable that far, and is durable itself before
 // the log may be pruned.
 func (p *Pipeline) checkpoint(now int64, all bool) error {
+	if p.broken.Load() {
+		return nil // memory may be ahead of the log
+	}
 	confirmed := p.writer.safe() // its commit comes before the one below
 	b := p.store.NewBatch()
 	pages := 0
@@ -567,5 +570,5 @@ func (p *Pipeline) Reprice(ctx context.Context, tenant string, id schema.TraceID
 
 // PreviewReprice calls f for each line of a trace that Reprice would correct.
 func (p *Pipeline) PreviewReprice(tenant string, id schema.TraceID, f func(c *schema.Call, old, now *schema.Posting)) error {
-	return p.asm.Preview(tenant, id, f)
+	return p.asm.Preview(tenant, id, time.Now().UnixNano(), f)
 }

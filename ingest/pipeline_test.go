@@ -411,10 +411,12 @@ func TestLogFull(t *testing.T) {
 		o.Sink, o.WALBytes = sink, 256<<10
 	})
 	sink.set(func(_ string, insert func() error) error { return errDown })
+	// Their parent never comes, so that memory holds them, and the log with them.
+	orphan := func(_ int, sp ptrace.Span) { sp.SetParentSpanID(pcommon.SpanID{0: 255}) }
 	taken := 0
 	var refused error
 	for taken < 100_000 {
-		_, refused = r.p.Traces(t.Context(), otlp.Sender{Local: true}, chats(taken, taken+100, nil))
+		_, refused = r.p.Traces(t.Context(), otlp.Sender{Local: true}, chats(taken, taken+100, orphan))
 		if refused != nil {
 			break
 		}
@@ -430,7 +432,7 @@ func TestLogFull(t *testing.T) {
 	sink.set(nil)
 	began := time.Now()
 	r.until("spans are taken again", func() bool {
-		_, err := r.p.Traces(t.Context(), otlp.Sender{Local: true}, chats(taken, taken+100, nil))
+		_, err := r.p.Traces(t.Context(), otlp.Sender{Local: true}, chats(taken, taken+100, orphan))
 		return err == nil
 	})
 	if d := time.Since(began); d > 5*time.Second { // traces rest for longer

@@ -28,7 +28,7 @@ func (p *Pricer) Catalogue() *price.Catalogue { return p.cat.Load() }
 
 // Price fills the money of a posting.
 func (p *Pricer) Price(c *schema.Call, t *schema.Tokens, usage schema.Usage, kind schema.Kind, out *schema.Posting) {
-	q := price.Query{Tenant: c.Tenant, Provider: c.Provider, Model: c.Model, Requested: c.RequestedModel, Tier: c.ServiceTier, Start: c.Start, Kind: kind, Usage: usage, Tokens: t, Units: &c.Units}
+	q := price.Query{Tenant: c.Tenant, Provider: c.Provider, Model: c.Model, Requested: c.RequestedModel, Tier: c.ServiceTier, Start: c.Start, Kind: kind, Usage: usage, Part: c.Part > 0, Tokens: t, Units: &c.Units}
 	r := p.cat.Load().Price(&q)
 	out.Status, out.Cost, out.Exposure, out.Amount, out.Currency, out.PriceID = r.Status, r.Cost, r.Exposure, r.Amount, r.Currency, r.PriceID
 	out.Flags |= r.Flags

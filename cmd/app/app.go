@@ -52,6 +52,7 @@ type App struct {
 	engine   atomic.Pointer[engine.Engine]
 	opening  atomic.Pointer[string] // what ClickHouse waits for
 	rejected atomic.Pointer[[]price.Rejection]
+	live     atomic.Pointer[Config] // after the last reload
 	addrs    map[string]string
 	fail     chan error
 	ctx      context.Context
@@ -141,6 +142,7 @@ func (a *App) use(cfg Config) error {
 		}
 	}
 	a.tenants.Store(&zones)
+	a.live.Store(&cfg)
 	return nil
 }
 
@@ -260,7 +262,7 @@ func (a *App) checkConservation() {
 // refreshPrices reads the price files again as often as the configuration says.
 func (a *App) refreshPrices() {
 	every := time.Duration(a.cfg.Prices.Refresh)
-	if every <= 0 || len(a.cfg.Prices.Files) == 0 {
+	if every <= 0 {
 		return
 	}
 	t := time.NewTicker(every)
@@ -271,7 +273,7 @@ func (a *App) refreshPrices() {
 			return
 		case <-t.C:
 		}
-		cat, err := a.loadPrices(a.cfg)
+		cat, err := a.loadPrices(*a.live.Load())
 		if err != nil {
 			a.log.Error("prices stay as they were", "err", err)
 			continue

@@ -238,12 +238,19 @@ func anthropicUsage(u *usage, b gjson.Result) {
 	u.searches = num(b.Get("server_tool_use.web_search_requests")).n
 }
 
+// maxIterations bounds what one attribute may turn into.
+const maxIterations = 64
+
 // iterations splits an answer that billed several inferences. Compaction and
 // advisor runs are not in the top level; a fallback's attempts bill their own
 // models; one refused before any output bills nothing.
 func iterations(u *usage, b gjson.Result) {
 	list := b.Get("iterations").Array()
 	if len(list) == 0 {
+		return
+	}
+	if len(list) > maxIterations {
+		u.in.st = countInvalid // no answer has so many
 		return
 	}
 	last := ""

@@ -266,27 +266,35 @@ func (r *Reader) refinements(calls []schema.Call, from Origin) {
 	if from.Tenant != "" {
 		return
 	}
+	type span struct {
+		trace schema.TraceID
+		id    schema.SpanID
+	}
+	var tenants map[span]string
 	for i := range calls {
 		if calls[i].Role&schema.RoleRefinesParent == 0 {
 			continue
 		}
-		for j := range calls {
-			if calls[j].Span == calls[i].Parent && calls[j].Trace == calls[i].Trace {
-				calls[i].Tenant = calls[j].Tenant
-				break
+		if tenants == nil {
+			tenants = make(map[span]string, len(calls))
+			for j := range calls {
+				tenants[span{calls[j].Trace, calls[j].Span}] = calls[j].Tenant
 			}
+		}
+		if t, ok := tenants[span{calls[i].Trace, calls[i].Parent}]; ok {
+			calls[i].Tenant = t
 		}
 	}
 }
 
 func (rec *record) setScope(name, version string) {
-	if rec.scope == name && rec.version == version && rec.scopeID != "" {
+	if rec.scope == name && rec.version == version {
 		return
 	}
-	rec.scope, rec.version = strings.Clone(name), strings.Clone(version)
+	rec.scope, rec.version = strings.Clone(cut(name, 128)), strings.Clone(cut(version, 64))
 	rec.scopeID = rec.scope
-	if version != "" {
-		rec.scopeID += "@" + version
+	if rec.version != "" {
+		rec.scopeID += "@" + rec.version
 	}
 }
 
@@ -372,6 +380,7 @@ func (rec *record) read(dst []schema.Call) []schema.Call {
 	c.Name = cut(rec.name, 128)
 	c.Scope = rec.scopeID
 	rec.classify(c)
+	c.Operation = cut(c.Operation, 64)
 	if c.Role&schema.RoleAggregate != 0 && rec.coversSubtree() {
 		c.Role |= schema.RoleCoversSubtree
 	}

@@ -134,6 +134,7 @@ type Query struct {
 	Start                                    int64 // unix nanoseconds
 	Kind                                     schema.Kind
 	Usage                                    schema.Usage
+	Part                                     bool // a further inference of an answer: no fee per request
 	Tokens                                   *schema.Tokens
 	Units                                    *schema.Units
 }
@@ -251,7 +252,7 @@ func (c *Catalogue) sum(l *line, r *rates, q *Query, res *Result, steps *[]Step)
 	discount := c.discount[q.Tenant]
 	exact := discount != nil || l.currency != "USD"
 	for i, n := range qty {
-		if n == 0 || i == tokReasoning {
+		if n == 0 || i == tokReasoning || i == rateRequest && q.Part {
 			continue
 		}
 		from, note := i, ""

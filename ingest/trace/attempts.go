@@ -92,7 +92,7 @@ func (t *trace) sameStep(l, o *line) bool {
 	if o == l {
 		return true
 	}
-	if o.state == stateAggregate || o.state == stateDuplicate || o.near > 0 {
+	if o.state == stateAggregate || o.state == stateDuplicate || o.state == stateElsewhere || o.near > 0 && o.kind == schema.KindModel {
 		return false
 	}
 	if l.kind.ModelLike() {
@@ -117,7 +117,8 @@ func (t *trace) layer(l, f *line) schema.Layer {
 		return schema.LayerSDK
 	}
 	if !l.kind.ModelLike() {
-		for j := range t.lines {
+		lo, hi := t.near(t.find(l.span, l.part))
+		for j := lo; j < hi; j++ {
 			m := &t.lines[j]
 			if m.kind.ModelLike() && m.start >= f.end && m.start <= l.start {
 				return schema.LayerAgent
@@ -158,7 +159,7 @@ func (t *trace) hidden(i int32, c *schema.Call) (uint32, schema.Failure) {
 	var https, models []int32
 	var walk func(k int32)
 	walk = func(k int32) {
-		for ; k >= 0; k = t.lines[k].sib {
+		for ; k >= 0 && len(https)+len(models) < window; k = t.lines[k].sib {
 			o := &t.lines[k]
 			switch {
 			case o.kind == schema.KindTool:

@@ -47,6 +47,9 @@ func (a *Assembler) evaluatePart(t *trace, i int32, c *schema.Call, p *schema.Po
 		return a.evaluateResidual(t, i, c, p)
 	}
 	up := t.find(t.lines[i].span, 0)
+	for up >= 0 && t.lines[up].role&schema.RoleRefinesParent != 0 && t.lines[up].state == stateNone {
+		up = t.lines[up].up // the parts of a raw answer belong to the call it refines
+	}
 	if up < 0 || t.lines[up].state != stateLeaf && t.lines[up].state != statePromoted {
 		p.Aggregate = true
 		return stateAggregate
@@ -59,7 +62,12 @@ func (a *Assembler) evaluatePart(t *trace, i int32, c *schema.Call, p *schema.Po
 // nested ones wins.
 func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.Posting) lineState {
 	l := &t.lines[i]
-	if l.near > 0 || l.usage != schema.UsageKnown && l.modelNear > 0 || t.answers(i) > 1 {
+	repeats := l.near > 0 || l.usage != schema.UsageKnown && l.modelNear > 0 || t.answers(i) > 1
+	if l.kind != schema.KindModel {
+		repeats = l.all > 0 && t.sameKindBelow(i)
+	}
+	if repeats {
+		a.forgetJoin(t, i, c)
 		p.Aggregate = true
 		return stateAggregate
 	}
@@ -74,6 +82,7 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 		}
 	}
 	if dup, twin := t.sameAnswer(i); dup >= 0 {
+		a.forgetJoin(t, i, c)
 		if twin {
 			p.Flags |= schema.FlagTwin
 		}
@@ -81,8 +90,7 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 	}
 	if dup := a.joined(t, i, c); dup != "" {
 		p.DuplicateOf = dup
-		p.Aggregate = false
-		return stateDuplicate
+		return stateElsewhere
 	}
 	a.attempt(t, i, c, p)
 	p.Hidden, p.HiddenCause = t.hidden(i, c)
@@ -100,6 +108,23 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 	a.count(p, &p.ModelCalls, 1)
 	a.waste(l, p)
 	return stateLeaf
+}
+
+// sameKindBelow reports whether a call of the same kind with usage is nested in
+// one that is no text model: an SDK's outer and inner embedding span.
+func (t *trace) sameKindBelow(i int32) bool {
+	kind := t.lines[i].kind
+	var look func(k int32) bool
+	look = func(k int32) bool {
+		for ; k >= 0; k = t.lines[k].sib {
+			o := &t.lines[k]
+			if o.kind == kind && o.usage == schema.UsageKnown || o.kind != schema.KindTool && look(o.first) {
+				return true
+			}
+		}
+		return false
+	}
+	return look(t.lines[i].first)
 }
 
 // evaluateAnswer decides about a provider's raw answer recorded under a call. It
@@ -242,8 +267,8 @@ func (a *Assembler) money(t *trace, i int32, c *schema.Call, p *schema.Posting, 
 	if usage == schema.UsageKnown {
 		p.Tokens = c.Tokens
 		assumed := c.Flags&schema.FlagBasisAssumed != 0
-		if refined := a.refined(t, i, c, p); refined {
-			assumed = false
+		if refined := a.refined(t, i, c, p); refined != nil {
+			c, assumed = refined, false
 		}
 		if assumed {
 			cached := c.Tokens.CacheRead + c.Tokens.CacheWrite5m + c.Tokens.CacheWrite1h
@@ -288,8 +313,8 @@ func within2(a, b schema.Money) bool {
 }
 
 // refined replaces the tokens by those of a raw child, a provider's own answer
-// recorded under the call.
-func (a *Assembler) refined(t *trace, i int32, c *schema.Call, p *schema.Posting) bool {
+// recorded under the call, and returns the call with the answer's units and tier.
+func (a *Assembler) refined(t *trace, i int32, c *schema.Call, p *schema.Posting) *schema.Call {
 	for k := t.lines[i].first; k >= 0; k = t.lines[k].sib {
 		o := &t.lines[k]
 		if o.role&schema.RoleRefinesParent == 0 || o.usage != schema.UsageKnown {
@@ -303,9 +328,16 @@ func (a *Assembler) refined(t *trace, i int32, c *schema.Call, p *schema.Posting
 			oc = &a.s.other
 		}
 		p.Tokens = oc.Tokens
-		return true
+		a.s.refined = *c
+		if oc.Units != (schema.Units{}) {
+			a.s.refined.Units = oc.Units
+		}
+		if a.s.refined.ServiceTier == "" {
+			a.s.refined.ServiceTier = oc.ServiceTier
+		}
+		return &a.s.refined
 	}
-	return false
+	return nil
 }
 
 // duplicate marks a line as another form of line of.
@@ -380,10 +412,13 @@ func (t *trace) above(i, j int32) bool {
 	return false
 }
 
-// better orders forms of one call: known usage, a known parent, more detail,
+// better orders forms of one call: a trusted gateway's record, known usage, a known parent, more detail,
 // then the earlier start and the smaller id, so that arrival does not matter.
 func (t *trace) better(j, i int32) bool {
 	x, y := &t.lines[j], &t.lines[i]
+	if (x.role^y.role)&schema.RoleTrustedGateway != 0 {
+		return x.role&schema.RoleTrustedGateway != 0
+	}
 	if (x.usage == schema.UsageKnown) != (y.usage == schema.UsageKnown) {
 		return x.usage == schema.UsageKnown
 	}

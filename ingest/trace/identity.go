@@ -62,6 +62,10 @@ func (a *Assembler) identity(t *trace, i int32, c *schema.Call, id *schema.Ident
 			id[schema.Run] = a.runOfTrace(t)
 		}
 	}
+	// Only a trusted sender makes a call critical, and not by what it says of others.
+	if id[schema.Criticality] == "critical" && t.lines[i].role&schema.RoleTrustedGateway == 0 {
+		id[schema.Criticality] = "standard"
+	}
 	if id[schema.Criticality] == "" {
 		id[schema.Criticality] = "standard"
 	}
@@ -83,10 +87,11 @@ func (a *Assembler) runOfTrace(t *trace) string {
 			c = &a.s.other
 		}
 		if c.Link != (schema.TraceID{}) {
-			if linked := a.traces[traceKey{t.key.tenant, c.Link}]; linked != nil && linked.level[schema.Run] != "" {
+			link := c.Link
+			if linked, err := a.open(t.key.tenant, link, a.now, false); err == nil && linked != nil && linked.level[schema.Run] != "" {
 				return linked.level[schema.Run]
 			}
-			return c.Link.String()
+			return link.String()
 		}
 	}
 	return t.id()

@@ -62,9 +62,10 @@ func (a *Assembler) joined(t *trace, i int32, c *schema.Call) string {
 	if c.ResponseID == "" || l.shape == 0 {
 		return ""
 	}
-	id := mix(l.response, hash2(t.key.tenant, c.Provider))
-	me := joinRef{t.key, l.span, l.shape, l.start, l.end, l.role&schema.RoleTrustedGateway != 0}
-	a.joins.add(id, me)
+	id, me := a.joinRef(t, i, c)
+	if !a.quiet {
+		a.joins.add(id, me)
+	}
 	for _, o := range a.joins.byID[id] {
 		if o.start == 0 || o.key == t.key || o.shape != me.shape || o.start > me.end || me.start > o.end || abs(o.start-me.start) > joinWithin {
 			continue
@@ -72,13 +73,43 @@ func (a *Assembler) joined(t *trace, i int32, c *schema.Call) string {
 		if inner(&me, &o) {
 			return o.key.id.String() + "/" + o.span.String()
 		}
-		if other := a.traces[o.key]; other != nil {
+		if a.quiet {
+			continue
+		}
+		if other, err := a.open(o.key.tenant, o.key.id, a.now, false); err == nil && other != nil {
 			if k := other.find(o.span, 0); k >= 0 && other.lines[k].state == stateLeaf {
 				a.queue(other, k)
 			}
 		}
 	}
 	return ""
+}
+
+// joinRef is how the index knows a line. All counts and the tier must agree, so
+// that a line cannot be replaced by a cheaper reading of it.
+func (a *Assembler) joinRef(t *trace, i int32, c *schema.Call) (uint64, joinRef) {
+	l := &t.lines[i]
+	shape := mix(l.shape, hash2(c.ServiceTier, c.Model))
+	for _, n := range c.Tokens.Fields() {
+		shape = mix(shape, *n)
+	}
+	return mix(l.response, hash2(t.key.tenant, c.Provider)), joinRef{t.key, l.span, shape | 1, l.start, l.end, l.role&schema.RoleTrustedGateway != 0}
+}
+
+// forgetJoin takes a line that does not count any more out of the index, so that
+// no other line yields to it.
+func (a *Assembler) forgetJoin(t *trace, i int32, c *schema.Call) {
+	if a.quiet || c.ResponseID == "" {
+		return
+	}
+	id, me := a.joinRef(t, i, c)
+	pair, ok := a.joins.byID[id]
+	for k := range pair {
+		if ok && pair[k].key == me.key && pair[k].span == me.span {
+			pair[k] = joinRef{}
+			a.joins.byID[id] = pair
+		}
+	}
 }
 
 // inner reports whether x is the gateway's record and y the client's. It is a

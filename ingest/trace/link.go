@@ -49,16 +49,46 @@ func (a *Assembler) link(t *trace, i int32, c *schema.Call, now int64) {
 			}
 		}
 	}
-	if l.parent != (schema.SpanID{}) {
-		if up := t.find(l.parent, 0); up >= 0 && up != i {
-			a.attach(t, i, up)
-		} else if t.waiting != nil {
-			t.waiting[l.parent] = append(t.waiting[l.parent], i)
-		}
-	} else if l.part > 0 {
+	switch {
+	case l.part > 0:
 		l.up = t.find(l.span, 0)
+		t.parts++
+	case l.parent != (schema.SpanID{}):
+		a.place(t, i)
 	}
 	a.spread(t, i, c)
+}
+
+// place puts a line below its parent, or lets it wait for it.
+func (a *Assembler) place(t *trace, i int32) {
+	l := &t.lines[i]
+	if up := t.find(l.parent, 0); up >= 0 && up != i {
+		a.attach(t, i, up)
+	} else if t.waiting != nil {
+		t.waiting[l.parent] = append(t.waiting[l.parent], i)
+	}
+}
+
+// detach takes a line with its subtree out of the tree, as if it had no parent.
+func (a *Assembler) detach(t *trace, i int32) {
+	l := &t.lines[i]
+	if l.part > 0 {
+		return
+	}
+	if l.up < 0 {
+		if w := t.waiting[l.parent]; len(w) > 0 {
+			t.waiting[l.parent] = slices.DeleteFunc(w, func(k int32) bool { return k == i })
+		}
+		return
+	}
+	a.addCounts(t, l.up, l, -1)
+	for k := &t.lines[l.up].first; *k >= 0; k = &t.lines[*k].sib {
+		if *k == i {
+			*k = l.sib
+			break
+		}
+	}
+	l.up, l.sib = -1, -1
 }
 
 // maxDepth bounds the tree, so that a chain of a hundred thousand nested spans
@@ -86,7 +116,7 @@ func (a *Assembler) attach(t *trace, k, up int32) {
 	}
 	lk.sib = t.lines[up].first
 	t.lines[up].first = k
-	a.addCounts(t, up, lk)
+	a.addCounts(t, up, lk, 1)
 	a.queueTree(t, k)
 }
 
@@ -101,23 +131,22 @@ func (l *line) self() (leaf, model int32) {
 	return leaf, model
 }
 
-// tell adds (+1) or takes back (-1) what a line itself adds to the lines above.
-func (a *Assembler) tell(t *trace, i, sign int32) {
-	l := &t.lines[i]
+// addCounts tells line up and its ancestors about the whole subtree of l, or with
+// sign -1 takes it back. Only calls of a text model suppress a model span above
+// them: an embedding below a chat is another call.
+func (a *Assembler) addCounts(t *trace, up int32, l *line, sign int32) {
 	leaf, model := l.self()
-	a.bump(t, l.up, sign*leaf, sign*model, sign*leaf, sign*model, l.kind == schema.KindTool)
-}
-
-// addCounts tells line up and its ancestors about the whole subtree of l.
-func (a *Assembler) addCounts(t *trace, up int32, l *line) {
-	leaf, model := l.self()
-	a.bump(t, up, leaf+l.all, model+l.modelAll, leaf+l.near, model+l.modelNear, l.kind == schema.KindTool)
+	near, modelNear := l.near, l.modelNear
+	if l.kind == schema.KindModel {
+		near, modelNear = near+leaf, modelNear+model
+	}
+	a.bump(t, up, sign*(leaf+l.all), sign*(model+l.modelAll), sign*near, sign*modelNear, l.kind == schema.KindTool)
 	n := l.promoted
 	if l.state == statePromoted {
 		n++
 	}
 	for j := up; j >= 0 && n > 0; j = t.lines[j].up {
-		t.lines[j].promoted += n
+		t.lines[j].promoted += sign * n
 		a.queue(t, j)
 	}
 }
@@ -165,6 +194,30 @@ func (a *Assembler) promotionChanged(t *trace, i int32, on bool) {
 	}
 }
 
+// stateChanged queues what a line's new state decides: its parts, the attempts
+// beside it, and what its promotion covers.
+func (a *Assembler) stateChanged(t *trace, i int32, before, now lineState) {
+	if (before == statePromoted) != (now == statePromoted) {
+		a.promotionChanged(t, i, now == statePromoted)
+	}
+	l := &t.lines[i]
+	if l.part > 0 {
+		return
+	}
+	counts := func(s lineState) bool { return s != stateDuplicate && s != stateElsewhere && s != stateAggregate }
+	attempts := t.failures > 0 && before != stateNew && counts(before) != counts(now) && l.callable()
+	if t.parts == 0 && !attempts {
+		return
+	}
+	lo, hi := t.near(i)
+	for j := lo; j < hi; j++ {
+		o := &t.lines[j]
+		if o.part > 0 && o.span == l.span || attempts && j != i && o.part == 0 && t.sameStep(l, o) {
+			a.queue(t, j)
+		}
+	}
+}
+
 func (a *Assembler) queueTree(t *trace, i int32) {
 	a.queue(t, i)
 	for k := t.lines[i].first; k >= 0; k = t.lines[k].sib {
@@ -203,7 +256,9 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 		changed = true
 	}
 	if changed && len(t.lines) > 1 {
-		for j := range t.lines {
+		// A name that comes after thousands of calls is given to the newest of
+		// them: posting all again would be as large as the run.
+		for j := max(0, len(t.lines)-maxRekey); j < len(t.lines); j++ {
 			if t.lines[j].dims&inherited != inherited {
 				a.queue(t, int32(j))
 			}
@@ -256,6 +311,9 @@ const window = 512
 func (t *trace) near(i int32) (lo, hi int32) {
 	return max(0, i-window), min(int32(len(t.lines)), i+window)
 }
+
+// maxRekey is how many lines of a trace late identity is given to at once.
+const maxRekey = 20_000
 
 // inherited are the dimensions a line may get from elsewhere.
 const inherited = 1<<schema.NumDims - 1

@@ -7,6 +7,13 @@ import "github.com/flyball/flyball/schema"
 // arrival does not matter: where both have a different string, the version that
 // ends later decides, then the greater string.
 func mergeCalls(x, y *schema.Call) schema.Call {
+	if x.Flags&y.Flags&schema.FlagClockSkew != 0 && x.Start != y.Start {
+		// Neither says when it started: the first receipt stands.
+		a, b := *x, *y
+		a.Start = min(x.Start, y.Start)
+		b.Start = a.Start
+		x, y = &a, &b
+	}
 	if later(x, y) {
 		x, y = y, x
 	}
@@ -62,7 +69,10 @@ func mergeCalls(x, y *schema.Call) schema.Call {
 		m.Kind = x.Kind
 	}
 	m.Role |= x.Role &^ schema.RoleRoot
-	m.Flags |= x.Flags&^usageFlags | schema.FlagResent
+	m.Flags |= x.Flags &^ usageFlags
+	if a, b := *x, *y; !same(&a, &b) {
+		m.Flags |= schema.FlagResent
+	}
 	if m.Failure == schema.NoFailure && x.Failure != schema.NoFailure && m.Usage != schema.UsageKnown {
 		m.Failure = x.Failure
 	}
@@ -85,6 +95,9 @@ func sum(t *schema.Tokens) uint64 { return t.TotalInput() + t.TotalOutput() }
 
 // later reports whether x's word beats y's.
 func later(x, y *schema.Call) bool {
+	if (x.Role^y.Role)&schema.RoleTrustedGateway != 0 {
+		return x.Role&schema.RoleTrustedGateway != 0
+	}
 	if ex, ey := x.Start+x.Duration, y.Start+y.Duration; ex != ey {
 		return ex > ey
 	}
@@ -95,4 +108,11 @@ func later(x, y *schema.Call) bool {
 		return x.Name > y.Name
 	}
 	return string(schema.AppendCall(nil, x)) > string(schema.AppendCall(nil, y))
+}
+
+// same reports whether two versions say the same but for the resent flag.
+func same(x, y *schema.Call) bool {
+	x.Flags &^= schema.FlagResent
+	y.Flags &^= schema.FlagResent
+	return *x == *y
 }

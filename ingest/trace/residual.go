@@ -16,11 +16,12 @@ func (a *Assembler) residual(t *trace, i int32, c *schema.Call, now int64) {
 		}
 		r := new(schema.Call)
 		*r = *c
-		r.Part = 1
+		r.Part, r.Units = 1, schema.Units{}
 		r.Flags |= schema.FlagResidual | schema.FlagCacheUnknown
 		t.lines = append(t.lines, line{span: r.Span, parent: r.Parent, part: 1, up: i, first: -1, sib: -1, received: now / 1e6, settled: true})
 		k = int32(len(t.lines) - 1)
 		t.lines[k].cur = r
+		t.parts++
 		a.fresh = append(a.fresh, lineRef{t, k})
 		a.describe(&t.lines[k], r)
 		t.lines[k].part, t.lines[k].usage = 1, schema.UsageKnown
@@ -38,7 +39,7 @@ func (t *trace) beyond(i int32) bool {
 func (t *trace) leaves(k int32) (in, out uint64) {
 	for ; k >= 0; k = t.lines[k].sib {
 		l := &t.lines[k]
-		if (l.state == stateLeaf || l.state == statePromoted) && l.usage == schema.UsageKnown {
+		if (l.state == stateLeaf || l.state == statePromoted || l.state == stateElsewhere) && l.usage == schema.UsageKnown {
 			in, out = in+uint64(l.in), out+uint64(l.out)
 			if l.state == statePromoted {
 				continue

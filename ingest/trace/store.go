@@ -3,6 +3,7 @@ package trace
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/flyball/flyball/schema"
@@ -129,7 +130,7 @@ func (a *Assembler) restore(t *trace, version uint32, received int64, settled bo
 		t.lines = append(t.lines, line{span: c.Span, parent: c.Parent, part: c.Part, up: -1, first: -1, sib: -1})
 		i = int32(len(t.lines) - 1)
 	} else {
-		a.tell(t, i, -1)
+		a.detach(t, i)
 		if t.lines[i].failure != schema.NoFailure {
 			t.failures--
 		}
@@ -144,38 +145,46 @@ func (a *Assembler) restore(t *trace, version uint32, received int64, settled bo
 	l.call, l.post = buf[:n:n], buf[n:]
 	l.settled = settled || received*1e6+int64(a.o.Settle) <= now
 	a.describe(l, c)
-	l.state = stateOf(l, &p)
+	l.state = t.stateOf(&p)
 	l.attempt = p.Attempt
 	if !known {
 		a.bytes += lineBytes
 		l.cur = c
 		a.link(t, i, c, now)
-		t.lines[i].cur = nil
 	} else {
 		if l.failure != schema.NoFailure {
 			t.failures++
 		}
-		a.tell(t, i, 1)
-		if wasPromoted != (l.state == statePromoted) {
+		l.parent = c.Parent
+		if l.part == 0 && l.parent != (schema.SpanID{}) {
+			a.place(t, i)
+		}
+		if t.lines[i].up < 0 && wasPromoted != (l.state == statePromoted) {
 			a.promotionChanged(t, i, !wasPromoted)
 		}
+		l = &t.lines[i]
 		l.cur = c
 		a.spread(t, i, c)
-		t.lines[i].cur = nil
 	}
 	l = &t.lines[i]
-	if !l.settled && (l.state == statePending || l.state == stateAggregate && l.role&schema.RoleAggregate != 0) {
-		a.wait(t, i, now+int64(a.o.Settle))
-	} else if l.state == statePending {
-		a.wait(t, i, now)
+	l.cur = nil
+	if (l.state == stateLeaf || l.state == stateElsewhere) && c.ResponseID != "" && l.shape != 0 {
+		id, me := a.joinRef(t, i, c)
+		a.joins.add(id, me)
+	}
+	// What waited is settled, and evaluated, when its time has come.
+	if !settled && !l.timed && (l.state == statePending || l.role&schema.RoleAggregate != 0 && l.usage == schema.UsageKnown) {
 		l.settled = false
+		a.wait(t, i, max(now, received*1e6+int64(a.o.Settle)))
 	}
 	return nil
 }
 
 // stateOf reads a line's state back from what was posted.
-func stateOf(l *line, p *schema.Posting) lineState {
+func (t *trace) stateOf(p *schema.Posting) lineState {
 	switch {
+	case p.DuplicateOf != "" && !strings.HasPrefix(p.DuplicateOf, t.id()+"/"):
+		return stateElsewhere
 	case p.DuplicateOf != "":
 		return stateDuplicate
 	case p.Aggregate:
@@ -303,6 +312,13 @@ func (a *Assembler) Save(now int64, all bool, f func(Page) error) (safe, end uin
 				return 0, 0, err
 			}
 			t.pages[page] = false
+		}
+		if t.timers > 0 { // what waits is queued again by the replay that starts before it
+			if first {
+				safe, first = t.unsaved, false
+			}
+			keep = append(keep, ref)
+			continue
 		}
 		t.isDirty = false
 	}

@@ -68,6 +68,7 @@ type Assembler struct {
 	before   uint64     // log position before the record being appended
 	quiet    bool       // restoring: nothing is queued
 	joins    joinIndex
+	now      int64 // of the call in progress
 	s        scratch
 }
 
@@ -91,6 +92,7 @@ type trace struct {
 	waiting    map[schema.SpanID][]int32
 	root       int32
 	failures   int
+	parts      int             // lines that are further parts of a span
 	level      schema.Identity // trace-level identity, unique values only
 	levelRun   string          // operator's run seen on any span
 	ambiguous  uint32          // dimensions with several values
@@ -127,6 +129,7 @@ type line struct {
 	state        lineState
 	queued       bool
 	settled      bool
+	timed        bool // a timer will settle it
 	version      uint32
 	up           int32 // parent line, -1 where it has not been seen
 	height       int32 // of the tree below
@@ -160,6 +163,7 @@ const (
 	stateAggregate           // repeats what is below it
 	statePromoted            // an aggregate that stands for unseen calls
 	stateDuplicate
+	stateElsewhere // a line of another trace counts instead
 )
 
 // Result says what Add did with a batch.
@@ -200,6 +204,7 @@ func New(o Options) *Assembler {
 func (a *Assembler) Add(calls []schema.Call, now int64) (Result, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.now = now
 	var res Result
 	a.touched = a.touched[:0]
 	for i := range calls {
@@ -214,6 +219,7 @@ func (a *Assembler) Add(calls []schema.Call, now int64) (Result, error) {
 func (a *Assembler) Tick(now int64) (Result, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.now = now
 	var res Result
 	a.touched = a.touched[:0]
 	for a.head < len(a.timers) && a.timers[a.head].due <= now {
@@ -225,6 +231,7 @@ func (a *Assembler) Tick(now int64) (Result, error) {
 			continue
 		}
 		l := &tm.t.lines[tm.idx]
+		l.timed = false
 		if !l.settled {
 			l.settled = true
 			a.queue(tm.t, tm.idx)
@@ -241,6 +248,7 @@ func (a *Assembler) Tick(now int64) (Result, error) {
 func (a *Assembler) Reprice(tenant string, id schema.TraceID, now int64) (Result, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.now = now
 	var res Result
 	a.touched = a.touched[:0]
 	t, err := a.open(tenant, id, now, false)
@@ -255,13 +263,15 @@ func (a *Assembler) Reprice(tenant string, id schema.TraceID, now int64) (Result
 
 // Preview is what Reprice would change: old and new posting of every line that
 // would be corrected. Nothing is posted.
-func (a *Assembler) Preview(tenant string, id schema.TraceID, f func(c *schema.Call, old, now *schema.Posting)) error {
+func (a *Assembler) Preview(tenant string, id schema.TraceID, now int64, f func(c *schema.Call, old, now *schema.Posting)) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	t, err := a.open(tenant, id, 0, false)
+	t, err := a.open(tenant, id, now, false)
 	if err != nil || t == nil {
 		return err
 	}
+	a.quiet = true // evaluating here queues nothing and joins nothing
+	defer func() { a.quiet = false }()
 	a.s.reset(t)
 	for i := range t.lines {
 		l := &t.lines[i]
@@ -416,21 +426,20 @@ func (a *Assembler) merge(t *trace, i int32, c *schema.Call, res *Result) error 
 		return nil
 	}
 	res.Merged++
-	a.tell(t, i, -1)
-	if t.lines[i].failure != schema.NoFailure {
+	if l.failure != schema.NoFailure {
 		t.failures--
 	}
-	parent := merged.Parent
+	a.detach(t, i)
+	l = &t.lines[i]
 	a.describe(l, &merged)
 	l.cur = &merged
 	a.fresh = append(a.fresh, lineRef{t, i})
-	l.parent = parent
+	l.parent = merged.Parent
 	if l.failure != schema.NoFailure {
 		t.failures++
 	}
-	a.tell(t, i, 1)
-	if up := t.find(parent, 0); t.lines[i].up < 0 && up >= 0 && up != i {
-		a.attach(t, i, up)
+	if l.part == 0 && l.parent != (schema.SpanID{}) {
+		a.place(t, i)
 	}
 	a.spread(t, i, &merged)
 	a.queue(t, i)
@@ -512,8 +521,8 @@ func (a *Assembler) post(t *trace, i int32, now int64) error {
 	postForm := schema.AppendPosting(a.s.post[:0], p, c)
 	a.s.post = postForm
 	l.state = state
-	if (before == statePromoted) != (state == statePromoted) {
-		a.promotionChanged(t, i, state == statePromoted)
+	if before != state {
+		a.stateChanged(t, i, before, state)
 		l = &t.lines[i]
 	}
 	if l.version > 0 && bytes.Equal(callForm, l.call) && bytes.Equal(postForm, l.post) {
@@ -535,7 +544,7 @@ func (a *Assembler) post(t *trace, i int32, now int64) error {
 	l.call, l.post = buf[:n:n], buf[n:]
 	t.markPage(i)
 	if state == statePending || !l.settled && l.role&schema.RoleAggregate != 0 && l.usage == schema.UsageKnown {
-		if l.version == 1 {
+		if !l.timed {
 			a.wait(t, i, now+int64(a.o.Settle))
 		}
 	}
@@ -545,6 +554,7 @@ func (a *Assembler) post(t *trace, i int32, now int64) error {
 // wait has a line settled at the given time.
 func (a *Assembler) wait(t *trace, i int32, due int64) {
 	a.timers = append(a.timers, timer{due, t, i})
+	t.lines[i].timed = true
 	t.timers++
 }
 
@@ -583,6 +593,7 @@ const few = 24
 type scratch struct {
 	call    schema.Call
 	other   schema.Call
+	refined schema.Call
 	posting schema.Posting
 	form    []byte
 	post    []byte
