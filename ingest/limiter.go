@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"strings"
 	"sync"
 	"time"
 )
@@ -37,7 +38,7 @@ func (l *tenantLimiter) take(tenant string, n int, now time.Time) time.Duration 
 			}
 		}
 		b = &bucket{tokens: l.rate, at: now}
-		l.buckets[tenant] = b
+		l.buckets[strings.Clone(tenant)] = b
 	}
 	b.tokens = min(l.rate, b.tokens+now.Sub(b.at).Seconds()*l.rate)
 	b.at = now

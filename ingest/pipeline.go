@@ -406,7 +406,7 @@ func (p *Pipeline) checkpoint(now int64, all bool) error {
 // Traces takes spans in. It returns after the fsync that covers them.
 func (p *Pipeline) Traces(ctx context.Context, from otlp.Sender, td ptrace.Traces) (otlp.Result, error) {
 	n := td.SpanCount()
-	if err := p.admit(from, n, n*600); err != nil {
+	if err := p.admit(n * 600); err != nil {
 		return otlp.Result{}, err
 	}
 	buf := p.calls.Get().(*[]schema.Call)
@@ -416,10 +416,27 @@ func (p *Pipeline) Traces(ctx context.Context, from otlp.Sender, td ptrace.Trace
 	return p.take(ctx, buf, calls, rejected)
 }
 
+// Spans takes spans in from the protobuf they came in, where that is regular.
+func (p *Pipeline) Spans(ctx context.Context, from otlp.Sender, request []byte) (spans int, res otlp.Result, taken bool, err error) {
+	if err := p.admit(len(request)); err != nil {
+		return 0, res, true, err
+	}
+	buf := p.calls.Get().(*[]schema.Call)
+	start := time.Now()
+	calls, n, rejected, ok := p.reader.Load().AppendWire((*buf)[:0], request, origin(from), start.UnixNano())
+	if !ok {
+		p.calls.Put(buf)
+		return 0, res, false, nil
+	}
+	p.metrics.stage.WithLabelValues("dialect").Observe(time.Since(start).Seconds())
+	res, err = p.take(ctx, buf, calls, rejected)
+	return n, res, true, err
+}
+
 // Logs takes events of agent command lines in; other records are counted.
 func (p *Pipeline) Logs(ctx context.Context, from otlp.Sender, ld plog.Logs) (otlp.Result, error) {
 	n := ld.LogRecordCount()
-	if err := p.admit(from, n, n*600); err != nil {
+	if err := p.admit(n * 600); err != nil {
 		return otlp.Result{}, err
 	}
 	buf := p.calls.Get().(*[]schema.Call)
@@ -442,11 +459,19 @@ func (p *Pipeline) take(ctx context.Context, buf *[]schema.Call, calls []schema.
 			p.calls.Put(buf)
 		}
 	}()
+	if err := p.throttle(calls); err != nil {
+		return otlp.Result{}, err
+	}
 	start := time.Now()
+	var usage [3]int
 	for i := range calls {
-		c := &calls[i]
-		if c.Kind.ModelLike() {
-			p.metrics.usage.WithLabelValues(c.Usage.String()).Inc()
+		if c := &calls[i]; c.Kind.ModelLike() {
+			usage[c.Usage]++
+		}
+	}
+	for u, n := range usage {
+		if n > 0 {
+			p.metrics.usage.WithLabelValues(schema.UsageNames[u]).Add(float64(n))
 		}
 	}
 	// In slices, so that a record, and the block that is made of it, stay bounded
@@ -506,18 +531,27 @@ func (p *Pipeline) add(calls []schema.Call, now int64) (res trace.Result, err er
 }
 
 // admit refuses before anything is claimed.
-func (p *Pipeline) admit(from otlp.Sender, spans, bytes int) error {
-	if p.broken.Load() {
-		return errBroken
-	}
+func (p *Pipeline) admit(bytes int) error {
 	if err := p.log.Admit(bytes); err != nil {
 		p.metrics.refused.WithLabelValues("full").Inc()
 		return otlp.Overload{RetryAfter: 10 * time.Second, Reason: err.Error()}
 	}
-	if p.limiter != nil && from.Key.Tenant != "" {
-		if wait := p.limiter.take(from.Key.Tenant, spans, time.Now()); wait > 0 {
+	return nil
+}
+
+// throttle bounds each tenant of a request.
+func (p *Pipeline) throttle(calls []schema.Call) error {
+	if p.limiter == nil {
+		return nil
+	}
+	spans := map[string]int{}
+	for i := range calls {
+		spans[calls[i].Tenant]++
+	}
+	for tenant, n := range spans {
+		if wait := p.limiter.take(tenant, n, time.Now()); wait > 0 {
 			p.metrics.refused.WithLabelValues("rate").Inc()
-			return otlp.Overload{RetryAfter: wait, Throttled: true, Reason: fmt.Sprintf("tenant %s sends more than %d spans a second", from.Key.Tenant, p.o.TenantSpansPerSecond)}
+			return otlp.Overload{RetryAfter: wait, Throttled: true, Reason: fmt.Sprintf("tenant %s sends more than %d spans a second", tenant, p.o.TenantSpansPerSecond)}
 		}
 	}
 	return nil

@@ -3,7 +3,6 @@ package dialect
 import (
 	"strings"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/flyball/flyball/schema"
@@ -20,16 +19,11 @@ func (rec *record) failure(c *schema.Call) {
 	errType := rec.first(errorKeys)
 	failed := rec.status == ptrace.StatusCodeError || errType != "" || c.HTTPStatus >= 400 || rec.str(kLangfuseLevel) == "ERROR"
 	exception := ""
-	if rec.events != (ptrace.SpanEventSlice{}) {
-		for i := range rec.events.Len() {
-			e := rec.events.At(i)
-			if n := e.Name(); n == "exception" || n == "gen_ai.client.operation.exception" {
-				if v, ok := e.Attributes().Get("exception.type"); ok {
-					exception = v.AsString()
-				}
-				if v, ok := e.Attributes().Get("exception.message"); ok {
-					exception += " " + v.AsString()
-				}
+	for i := range rec.events {
+		if e := &rec.events[i]; e.name == "exception" || e.name == "gen_ai.client.operation.exception" {
+			exception = e.exType
+			if e.exMessage != "" {
+				exception += " " + e.exMessage
 			}
 		}
 	}
@@ -147,28 +141,21 @@ func (rec *record) attempts(c *schema.Call) {
 	if n, st := countOf(rec, kAttempt); st == countOK && n > 0 {
 		put(n - 1) // 1-based
 	}
-	if rec.events != (ptrace.SpanEventSlice{}) {
-		var retries uint64
-		for i := range rec.events.Len() {
-			e := rec.events.At(i)
-			switch e.Name() {
-			case "retry", "gen_ai.retry":
-				retries++
-				if v, ok := e.Attributes().Get("retry.attempt"); ok {
-					if n, st := count(v); st == countOK {
-						put(n)
-					}
-				}
-			case "gen_ai.request.attempt":
-				if v, ok := e.Attributes().Get("attempt"); ok {
-					if n, st := count(v); st == countOK && n > 0 {
-						put(n - 1)
-					}
-				}
+	var retries uint64
+	for i := range rec.events {
+		switch e := &rec.events[i]; e.name {
+		case "retry", "gen_ai.retry":
+			retries++
+			if n, st := count(e.retry); st == countOK {
+				put(n)
+			}
+		case "gen_ai.request.attempt":
+			if n, st := count(e.attempt); st == countOK && n > 0 {
+				put(n - 1)
 			}
 		}
-		put(retries)
 	}
+	put(retries)
 	if n, st := countOf(rec, kTurns); st == countOK && n < 100_000 {
 		c.Turns = uint32(n)
 	}
@@ -180,7 +167,7 @@ func (rec *record) attempts(c *schema.Call) {
 	if n, st := countOf(rec, kCeleryRetries); st == countOK && n < 1000 {
 		c.Delivery = uint32(n) + 1
 	}
-	if rec.has(kDeliveryRabbit) && rec.val[kDeliveryRabbit].Type() == pcommon.ValueTypeBool && rec.val[kDeliveryRabbit].Bool() {
+	if rec.has(kDeliveryRabbit) && rec.val[kDeliveryRabbit].t == valueBool && rec.val[kDeliveryRabbit].n != 0 {
 		c.Delivery = max(c.Delivery, 2)
 	}
 }

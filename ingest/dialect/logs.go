@@ -20,7 +20,7 @@ func (r *Reader) AppendLogs(dst []schema.Call, ld plog.Logs, from Origin, receiv
 	rec := r.scratch.Get().(*record)
 	defer r.scratch.Put(rec)
 	rec.reader, rec.isLog, rec.rawUsage = r, true, ""
-	rec.kind, rec.status, rec.message, rec.events = ptrace.SpanKindUnspecified, ptrace.StatusCodeUnset, "", ptrace.SpanEventSlice{}
+	rec.kind, rec.status, rec.message, rec.events = ptrace.SpanKindUnspecified, ptrace.StatusCodeUnset, "", rec.events[:0]
 	seen := map[[16]byte]uint32{}
 	for i := range ld.ResourceLogs().Len() {
 		rl := ld.ResourceLogs().At(i)

@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/tidwall/gjson"
-	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/flyball/flyball/schema"
 )
@@ -13,10 +12,10 @@ import (
 // evidence there is, with cache lifetimes and fees that no convention carries.
 func (rec *record) raw(c *schema.Call) (usage, bool) {
 	blob := func(k key) gjson.Result {
-		if !rec.has(k) || rec.val[k].Type() != pcommon.ValueTypeStr {
+		if !rec.has(k) || rec.val[k].t != valueText {
 			return gjson.Result{}
 		}
-		return parseBlob(rec.val[k].Str())
+		return parseBlob(rec.val[k].s)
 	}
 	if rec.rawUsage != "" {
 		if u, ok := payload(parseBlob(rec.rawUsage)); ok {

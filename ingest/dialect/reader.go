@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -111,18 +113,96 @@ func New(o Options) (*Reader, error) {
 // fields are the known attributes of a record, by key.
 type fields struct {
 	set []uint64
-	val []pcommon.Value
+	val []value
+}
+
+// value is an attribute's value, whatever decoder it comes from.
+type value struct {
+	t    valueType
+	elem valueType // of a list, its first element's
+	n    uint64    // integer, bits of a double, bool; of a list, its first element's
+	s    string    // text; of a list, its first element's
+	len  int       // of a list
+}
+
+type valueType uint8
+
+const (
+	valueEmpty valueType = iota
+	valueText
+	valueInt
+	valueDouble
+	valueBool
+	valueList
+	valueOther // s is its JSON form
+)
+
+// text is the value as text, "" where it is no scalar and no list of texts.
+func (v *value) text() string {
+	switch v.t {
+	case valueText:
+		return v.s
+	case valueInt:
+		return strconv.FormatInt(int64(v.n), 10)
+	case valueDouble:
+		return strconv.FormatFloat(math.Float64frombits(v.n), 'g', -1, 64)
+	case valueBool:
+		return strconv.FormatBool(v.n != 0)
+	case valueList:
+		if v.elem == valueText {
+			return v.s
+		}
+	}
+	return ""
+}
+
+// first is the first element of a list.
+func (v *value) first() value { return value{t: v.elem, n: v.n, s: v.s} }
+
+// fromPdata converts a value that pdata decoded.
+func fromPdata(v pcommon.Value) value {
+	switch v.Type() {
+	case pcommon.ValueTypeEmpty:
+		return value{}
+	case pcommon.ValueTypeStr:
+		return value{t: valueText, s: v.Str()}
+	case pcommon.ValueTypeInt:
+		return value{t: valueInt, n: uint64(v.Int())}
+	case pcommon.ValueTypeDouble:
+		return value{t: valueDouble, n: math.Float64bits(v.Double())}
+	case pcommon.ValueTypeBool:
+		out := value{t: valueBool}
+		if v.Bool() {
+			out.n = 1
+		}
+		return out
+	case pcommon.ValueTypeSlice:
+		out := value{t: valueList, len: v.Slice().Len()}
+		for i := range out.len {
+			switch e := v.Slice().At(i); e.Type() {
+			case pcommon.ValueTypeMap, pcommon.ValueTypeSlice, pcommon.ValueTypeBytes:
+				return value{t: valueOther, s: v.AsString()}
+			default:
+				if i == 0 {
+					first := fromPdata(e)
+					out.elem, out.n, out.s = first.t, first.n, first.s
+				}
+			}
+		}
+		return out
+	}
+	return value{t: valueOther, s: v.AsString()}
 }
 
 func newFields(n int) fields {
-	return fields{set: make([]uint64, (n+63)/64), val: make([]pcommon.Value, n)}
+	return fields{set: make([]uint64, (n+63)/64), val: make([]value, n)}
 }
 
 func (f *fields) reset() { clear(f.set) }
 
 func (f *fields) has(k key) bool { return f.set[k>>6]&(1<<(k&63)) != 0 }
 
-func (f *fields) put(k key, v pcommon.Value) {
+func (f *fields) put(k key, v value) {
 	f.set[k>>6] |= 1 << (k & 63)
 	f.val[k] = v
 }
@@ -132,18 +212,7 @@ func (f *fields) str(k key) string {
 	if !f.has(k) {
 		return ""
 	}
-	v := f.val[k]
-	switch v.Type() {
-	case pcommon.ValueTypeStr:
-		return v.Str()
-	case pcommon.ValueTypeInt, pcommon.ValueTypeBool, pcommon.ValueTypeDouble:
-		return v.AsString()
-	case pcommon.ValueTypeSlice:
-		if v.Slice().Len() > 0 && v.Slice().At(0).Type() == pcommon.ValueTypeStr {
-			return v.Slice().At(0).Str()
-		}
-	}
-	return ""
+	return f.val[k].text()
 }
 
 func (f *fields) first(keys []key) string {
@@ -176,7 +245,7 @@ type record struct {
 	kind    ptrace.SpanKind
 	status  ptrace.StatusCode
 	message string
-	events  ptrace.SpanEventSlice
+	events  []event
 	// what a span that holds a provider's raw answer says
 	rawUsage, rawProvider, rawModel, rawID string
 	isLog                                  bool
@@ -186,7 +255,7 @@ func (r *Reader) load(f *fields, m pcommon.Map, rec *record) {
 	f.reset()
 	for name, v := range m.All() {
 		if k, ok := r.keys[name]; ok {
-			f.put(k, v)
+			f.put(k, fromPdata(v))
 		} else if rec != nil && strings.HasPrefix(name, "llm.") && v.Type() == pcommon.ValueTypeStr {
 			rec.answer(name[len("llm."):], v.Str())
 		}
@@ -236,22 +305,14 @@ func (r *Reader) AppendSpans(dst []schema.Call, td ptrace.Traces, from Origin, r
 					rejected["tenant not allowed by the key"]++
 					continue
 				}
-				dst = append(dst, schema.Call{})
-				c := &dst[len(dst)-1]
-				c.Tenant, c.Trace, c.Span, c.Parent = tenant, schema.TraceID(sp.TraceID()), schema.SpanID(sp.SpanID()), schema.SpanID(sp.ParentSpanID())
-				if from.Trusted {
-					c.Role |= schema.RoleTrustedGateway
+				h := head{trace: schema.TraceID(sp.TraceID()), span: schema.SpanID(sp.SpanID()), parent: schema.SpanID(sp.ParentSpanID()),
+					start: int64(sp.StartTimestamp()), end: int64(sp.EndTimestamp()), state: sp.TraceState().AsRaw()}
+				for i := range sp.Links().Len() {
+					h.link(schema.TraceID(sp.Links().At(i).TraceID()))
 				}
-				rec.name, rec.kind, rec.status, rec.message, rec.events = sp.Name(), sp.Kind(), sp.Status().Code(), sp.Status().Message(), sp.Events()
-				c.Start, c.Duration, c.Flags = times(int64(sp.StartTimestamp()), int64(sp.EndTimestamp()), received)
-				if thinned(sp.TraceState().AsRaw()) {
-					c.Flags |= schema.FlagSampled
-				}
-				if c.Parent == (schema.SpanID{}) {
-					c.Role |= schema.RoleRoot
-					c.Link = oneLink(sp.Links(), c.Trace)
-				}
-				dst = rec.read(dst)
+				rec.name, rec.kind, rec.status, rec.message = sp.Name(), sp.Kind(), sp.Status().Code(), sp.Status().Message()
+				rec.pdataEvents(sp.Events())
+				dst = rec.span(dst, tenant, &h, from, received)
 			}
 		}
 	}
@@ -339,21 +400,75 @@ func thinned(state string) bool {
 	return false
 }
 
-// oneLink is the trace that all links point to, zero where they differ (a
-// fan-in) or there are none.
-func oneLink(links ptrace.SpanLinkSlice, self schema.TraceID) schema.TraceID {
-	var to schema.TraceID
-	for i := range links.Len() {
-		t := schema.TraceID(links.At(i).TraceID())
-		if i > 0 && t != to {
-			return schema.TraceID{}
+// head is what a span says outside its attributes.
+type head struct {
+	trace        schema.TraceID
+	span, parent schema.SpanID
+	start, end   int64
+	state        string
+	linked       schema.TraceID // the one trace that all links point to
+	links        int
+}
+
+// link notes one span link. Links to several traces are a fan-in and join nothing.
+func (h *head) link(t schema.TraceID) {
+	if h.links++; h.links == 1 {
+		h.linked = t
+	} else if t != h.linked {
+		h.linked = schema.TraceID{}
+	}
+}
+
+// event is what is looked at of a span event.
+type event struct {
+	name, exType, exMessage string
+	retry, attempt          value
+}
+
+func (rec *record) pdataEvents(list ptrace.SpanEventSlice) {
+	rec.events = rec.events[:0]
+	for i := range list.Len() {
+		e := list.At(i)
+		ev := event{name: e.Name()}
+		for name, v := range e.Attributes().All() {
+			ev.set(name, fromPdata(v))
 		}
-		to = t
+		rec.events = append(rec.events, ev)
 	}
-	if to == self {
-		return schema.TraceID{}
+}
+
+func (e *event) set(name string, v value) {
+	switch name {
+	case "exception.type":
+		e.exType = v.text()
+	case "exception.message":
+		e.exMessage = v.text()
+	case "retry.attempt":
+		e.retry = v
+	case "attempt":
+		e.attempt = v
 	}
-	return to
+}
+
+// span appends the Calls of the span that rec holds.
+func (rec *record) span(dst []schema.Call, tenant string, h *head, from Origin, received int64) []schema.Call {
+	dst = append(dst, schema.Call{})
+	c := &dst[len(dst)-1]
+	c.Tenant, c.Trace, c.Span, c.Parent = tenant, h.trace, h.span, h.parent
+	if from.Trusted {
+		c.Role |= schema.RoleTrustedGateway
+	}
+	c.Start, c.Duration, c.Flags = times(h.start, h.end, received)
+	if thinned(h.state) {
+		c.Flags |= schema.FlagSampled
+	}
+	if c.Parent == (schema.SpanID{}) {
+		c.Role |= schema.RoleRoot
+		if h.linked != h.trace {
+			c.Link = h.linked
+		}
+	}
+	return rec.read(dst)
 }
 
 func (rec *record) tenant(from Origin) (string, bool) {
@@ -483,18 +598,17 @@ func (rec *record) tool(c *schema.Call) {
 		if !rec.has(k) {
 			continue
 		}
-		if v := rec.val[k]; v.Type() == pcommon.ValueTypeStr {
-			if s := strings.TrimSpace(v.Str()); s != "" {
-				c.ArgsHash = rec.reader.hash(s)
-			}
-		} else {
-			c.ArgsHash = rec.reader.hash(v.AsString())
+		v := rec.val[k]
+		if s := strings.TrimSpace(v.text()); s != "" {
+			c.ArgsHash = rec.reader.hash(s)
+		} else if v.t == valueOther {
+			c.ArgsHash = rec.reader.hash(v.s)
 		}
 		break
 	}
 	for _, k := range resultKeys {
-		if rec.has(k) && rec.val[k].Type() == pcommon.ValueTypeStr {
-			s := rec.val[k].Str()
+		if rec.has(k) && rec.val[k].t == valueText {
+			s := rec.val[k].s
 			c.PayloadBytes, c.PayloadType = uint64(len(s)), payloadType(s)
 			break
 		}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/tidwall/gjson"
-	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/flyball/flyball/schema"
 )
@@ -32,25 +31,23 @@ const maxCount = 1_000_000_000
 // doubles, numeric strings, {"intValue":N} in a string, an array of one. Empty
 // strings are missing; booleans, NaN, negatives, fractions and absurd numbers
 // are invalid.
-func count(v pcommon.Value) (uint64, countState) {
-	switch v.Type() {
-	case pcommon.ValueTypeInt:
-		if n := v.Int(); n >= 0 && n <= maxCount {
+func count(v value) (uint64, countState) {
+	switch v.t {
+	case valueInt:
+		if n := int64(v.n); n >= 0 && n <= maxCount {
 			return uint64(n), countOK
 		}
 		return 0, countInvalid
-	case pcommon.ValueTypeDouble:
-		return countFloat(v.Double())
-	case pcommon.ValueTypeStr:
-		return countText(v.Str())
-	case pcommon.ValueTypeSlice:
-		if v.Slice().Len() == 1 {
-			if e := v.Slice().At(0); e.Type() != pcommon.ValueTypeSlice {
-				return count(e)
-			}
+	case valueDouble:
+		return countFloat(math.Float64frombits(v.n))
+	case valueText:
+		return countText(v.s)
+	case valueList:
+		if v.len == 1 {
+			return count(v.first())
 		}
 		return 0, countInvalid
-	case pcommon.ValueTypeEmpty:
+	case valueEmpty:
 		return 0, countMissing
 	}
 	return 0, countInvalid
@@ -495,18 +492,16 @@ func (rec *record) cost(c *schema.Call) {
 
 // decimalOf reads an amount without passing it through binary rounding twice:
 // the shortest decimal of a double is what its writer meant.
-func decimalOf(v pcommon.Value) (schema.Money, bool) {
-	switch v.Type() {
-	case pcommon.ValueTypeDouble:
-		f := v.Double()
+func decimalOf(v value) (schema.Money, bool) {
+	switch v.t {
+	case valueDouble:
+		f := math.Float64frombits(v.n)
 		if math.IsNaN(f) || math.IsInf(f, 0) {
 			return 0, false
 		}
 		return decimalText(strconv.FormatFloat(f, 'f', -1, 64))
-	case pcommon.ValueTypeInt:
-		return decimalText(strconv.FormatInt(v.Int(), 10))
-	case pcommon.ValueTypeStr:
-		return decimalText(v.Str())
+	case valueInt, valueText:
+		return decimalText(v.text())
 	}
 	return 0, false
 }

@@ -94,6 +94,8 @@ func (r *Receiver) takeGRPC(stream grpc.ServerStream, sig signal) (Result, error
 
 	var (
 		p       payload
+		done    Result
+		taken   bool
 		release = func() {}
 	)
 	defer func() { release() }()
@@ -103,7 +105,13 @@ func (r *Receiver) takeGRPC(stream grpc.ServerStream, sig signal) (Result, error
 			f = badRequest("more than one message in a unary call")
 			return
 		}
-		p, release, f = r.decodeMessage(ctx, sig, message)
+		var b []byte
+		if b, release, f = r.messageBytes(ctx, message); f != nil {
+			return
+		}
+		if done, f, taken = r.takeWire(ctx, from, sig, protobuf, b); !taken {
+			p, f = r.decode(sig, protobuf, b)
+		}
 	}
 	received := make(chan error, 1)
 	go func() { received <- stream.RecvMsg(in) }() // ends with the stream, which ends when the handler returns
@@ -129,7 +137,10 @@ func (r *Receiver) takeGRPC(stream grpc.ServerStream, sig signal) (Result, error
 		return Result{}, err
 	}
 	var res Result
-	if f == nil {
+	switch {
+	case taken:
+		res = done
+	case f == nil:
 		res, f = r.consume(ctx, from, &p)
 	}
 	if f == nil {
@@ -141,27 +152,25 @@ func (r *Receiver) takeGRPC(stream grpc.ServerStream, sig signal) (Result, error
 	return Result{}, f.status().Err()
 }
 
-// decodeMessage decodes one message as gRPC hands it over: still compressed if it came with gzip. What it decoded counts
-// against the budget until release is called.
-func (r *Receiver) decodeMessage(ctx context.Context, sig signal, message []byte) (p payload, release func(), f *fault) {
+// messageBytes is one message as gRPC hands it over, decompressed if it came with gzip. It counts against the budget
+// until release is called.
+func (r *Receiver) messageBytes(ctx context.Context, message []byte) (b []byte, release func(), f *fault) {
 	// A protobuf message cannot begin like gzip does: 0x1f is a field of wire type 7, which does not exist.
 	if len(message) >= 2 && message[0] == 0x1f && message[1] == 0x8b {
-		b, f := r.readBody(ctx, bytes.NewReader(message), "gzip")
+		body, f := r.readBody(ctx, bytes.NewReader(message), "gzip")
 		if f != nil {
-			return p, func() {}, f
+			return nil, func() {}, f
 		}
-		p, f = r.decode(sig, protobuf, b.bytes)
-		return p, b.release, f
+		return body.bytes, body.release, nil
 	}
 	n := int64(len(message))
 	if n > r.opts.RequestBytes {
-		return p, func() {}, tooLarge(r.opts.RequestBytes)
+		return nil, func() {}, tooLarge(r.opts.RequestBytes)
 	}
 	if err := r.budget.acquire(ctx, n, inflightWait); err != nil {
-		return p, func() {}, overloaded(err)
+		return nil, func() {}, overloaded(err)
 	}
-	p, f = r.decode(sig, protobuf, message)
-	return p, func() { r.budget.release(n) }, f
+	return message, func() { r.budget.release(n) }, nil
 }
 
 // lateGzip is a grpc.Decompressor that leaves the message as it is.

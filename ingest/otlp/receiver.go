@@ -64,6 +64,13 @@ type Consumer interface {
 	Metrics(ctx context.Context, from Sender, md pmetric.Metrics) (Result, error)
 }
 
+// WireConsumer is a Consumer that can read an ExportTraceServiceRequest in protobuf without decoding all of it. The bytes
+// may be reused when Spans returns. With taken false it has done nothing, and the request is decoded and handed to
+// Traces: something in it needs a real decoder.
+type WireConsumer interface {
+	Spans(ctx context.Context, from Sender, request []byte) (spans int, res Result, taken bool, err error)
+}
+
 // Overload is the error of a Consumer that cannot take data now. Senders keep the data and retry.
 type Overload struct {
 	// RetryAfter is how long the sender should wait; zero means one second, and HTTP rounds up to whole seconds.
@@ -188,11 +195,31 @@ func isLoopback(addr net.Addr) bool {
 
 // take runs a request from its decompressed bytes to the consumer's answer. The bytes may be reused when it returns.
 func (r *Receiver) take(ctx context.Context, from Sender, sig signal, enc format, body []byte) (Result, *fault) {
+	if res, f, taken := r.takeWire(ctx, from, sig, enc, body); taken {
+		return res, f
+	}
 	p, flt := r.decode(sig, enc, body)
 	if flt != nil {
 		return Result{}, flt
 	}
 	return r.consume(ctx, from, &p)
+}
+
+// takeWire offers a protobuf request to a consumer that reads it without decoding.
+func (r *Receiver) takeWire(ctx context.Context, from Sender, sig signal, enc format, body []byte) (res Result, f *fault, taken bool) {
+	c, ok := r.opts.Consumer.(WireConsumer)
+	if !ok || sig != traces || enc != protobuf {
+		return Result{}, nil, false
+	}
+	n, res, taken, err := c.Spans(ctx, from, body)
+	switch {
+	case !taken:
+		return Result{}, nil, false
+	case err != nil:
+		return Result{}, overloaded(err), true
+	}
+	r.answered(from, &payload{sig: sig, items: int64(n)}, &res)
+	return res, nil, true
 }
 
 // decode decodes a request and keeps the time.
@@ -224,7 +251,13 @@ func (r *Receiver) consume(ctx context.Context, from Sender, p *payload) (Result
 			return Result{}, overloaded(err)
 		}
 	}
-	r.metrics.count(p, res)
+	r.answered(from, p, &res)
+	return res, nil
+}
+
+// answered counts a request that was taken and completes its answer.
+func (r *Receiver) answered(from Sender, p *payload, res *Result) {
+	r.metrics.count(p, *res)
 	if own := p.rejects.total(); own > 0 {
 		res.Rejected += own
 		reasons := p.rejects.text(p.sig)
@@ -235,9 +268,8 @@ func (r *Receiver) consume(ctx context.Context, from Sender, p *payload) (Result
 	}
 	res.Reasons = strings.ToValidUTF8(res.Reasons, "\uFFFD")
 	if res.Rejected > 0 {
-		r.warn(from, p.sig, res)
+		r.warn(from, p.sig, *res)
 	}
-	return res, nil
 }
 
 // warn logs rejected items, at most every ten seconds: a broken sender repeats itself.
