@@ -388,7 +388,7 @@ func (a *Assembler) touchLRU(t *trace, now int64) {
 const dayNs = int64(24 * time.Hour)
 
 // lineBytes is what a line costs besides its binary forms.
-const lineBytes = 256
+const lineBytes = 400
 
 // Resume tells the assembler where the log goes on, before and after a replay,
 // and a recorded_at in unix microseconds that the next must not be before.
