@@ -238,8 +238,9 @@ func (a *Assembler) Tick(now int64) (Result, error) {
 		}
 	}
 	if a.head > 4096 && a.head*2 > len(a.timers) {
-		a.timers = append(a.timers[:0], a.timers[a.head:]...)
-		a.head = 0
+		n := copy(a.timers, a.timers[a.head:])
+		clear(a.timers[n:]) // or what is behind the end keeps its traces alive
+		a.timers, a.head = a.timers[:n], 0
 	}
 	return res, a.flush(now, &res)
 }
