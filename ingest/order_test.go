@@ -57,6 +57,9 @@ func (b *bench) resume() {
 	payloads := b.payloads
 	var end uint64
 	b.asm = trace.New(trace.Options{Price: b.pricer, Append: func(p []byte, _ int) (uint64, error) {
+		if b.quiet {
+			return 0, nil
+		}
 		b.payloads = append(b.payloads, append([]byte(nil), p...))
 		end += uint64(len(p))
 		return end, schema.EachEntry(p, func(r schema.RawEntry) error {

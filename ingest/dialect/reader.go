@@ -310,7 +310,7 @@ func (r *Reader) AppendSpans(dst []schema.Call, td ptrace.Traces, from Origin, r
 				for i := range sp.Links().Len() {
 					h.link(schema.TraceID(sp.Links().At(i).TraceID()))
 				}
-				rec.name, rec.kind, rec.status, rec.message = sp.Name(), sp.Kind(), sp.Status().Code(), sp.Status().Message()
+				rec.name, rec.kind, rec.status, rec.message = sp.Name(), spanKind(sp.Kind()), statusCode(sp.Status().Code()), sp.Status().Message()
 				rec.pdataEvents(sp.Events())
 				dst = rec.span(dst, tenant, &h, from, received)
 			}
@@ -398,6 +398,22 @@ func thinned(state string) bool {
 		}
 	}
 	return false
+}
+
+// spanKind takes a number that this version does not know for unspecified.
+func spanKind(k ptrace.SpanKind) ptrace.SpanKind {
+	if k < ptrace.SpanKindUnspecified || k > ptrace.SpanKindConsumer {
+		return ptrace.SpanKindUnspecified
+	}
+	return k
+}
+
+// statusCode takes a number that this version does not know for unset.
+func statusCode(c ptrace.StatusCode) ptrace.StatusCode {
+	if c < ptrace.StatusCodeUnset || c > ptrace.StatusCodeError {
+		return ptrace.StatusCodeUnset
+	}
+	return c
 }
 
 // head is what a span says outside its attributes.

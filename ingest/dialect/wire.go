@@ -206,9 +206,7 @@ func (w *wireReader) span(b []byte) {
 		case 5<<3 | 2:
 			rec.name = w.text(m.bytes)
 		case 6<<3 | 0:
-			if m.n <= uint64(ptrace.SpanKindConsumer) {
-				rec.kind = ptrace.SpanKind(m.n)
-			}
+			rec.kind = spanKind(ptrace.SpanKind(int32(m.n)))
 		case 7<<3 | 1:
 			h.start = int64(m.n)
 		case 8<<3 | 1:
@@ -234,9 +232,7 @@ func (w *wireReader) span(b []byte) {
 				case m.field == 2 && m.wire == 2:
 					rec.message = w.text(m.bytes)
 				case m.field == 3 && m.wire == 0:
-					if m.n <= uint64(ptrace.StatusCodeError) {
-						rec.status = ptrace.StatusCode(m.n)
-					}
+					rec.status = statusCode(ptrace.StatusCode(int32(m.n)))
 				}
 			})
 		}

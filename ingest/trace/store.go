@@ -404,11 +404,3 @@ func (a *Assembler) Recorded() int64 {
 	defer a.mu.Unlock()
 	return a.recorded
 }
-
-// Forget drops every trace from memory, saved or not. Benchmarks use it.
-func (a *Assembler) Forget() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	clear(a.traces)
-	a.oldest, a.newest, a.dirty, a.timers, a.head, a.bytes = nil, nil, nil, nil, 0, 0
-}
