@@ -230,21 +230,25 @@ func (e *host) answer(ctx context.Context, out *answer, s *session, q *request) 
 	ended := false
 	defer func() {
 		if !ended {
+			// The connection would keep the statement, and its tables in use,
+			// until its next one.
 			s.cancel(stream)
+			s.broken = true
 		}
 		stream.destroy()
 	}()
 	for first := true; ; first = false {
 		chunk, err := s.fetch(stream)
 		if err != nil {
-			// The connection would keep the failed statement, and its tables
-			// in use, until its next one.
-			ended, s.broken = true, true
+			ended, s.broken = true, true // for the same reason
 			return err
 		}
 		b := chunk.bytes()
 		if len(b) == 0 {
 			chunk.destroy()
+			if err := ctx.Err(); err != nil { // a killed statement ends without an error
+				return exception(394, "QUERY_WAS_CANCELLED", "Query was cancelled: %v", err)
+			}
 			ended = true
 			if first {
 				return e.empty(out, s, q)
