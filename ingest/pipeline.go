@@ -32,6 +32,7 @@ import (
 const (
 	recordEntries  byte = 1 // a schema.Batch
 	recordBoundary byte = 2 // uvarint number of the chunk that ends here
+	recordReprice  byte = 3 // a schema.Batch for lines that trace assembly has forgotten
 )
 
 const (
@@ -80,6 +81,8 @@ type Pipeline struct {
 	done   sync.WaitGroup
 	fail   chan error
 	broken atomic.Bool // by what fail delivers
+
+	repricing sync.Mutex // held by the one run there may be
 }
 
 // chunkState is the chunk that is being filled.
@@ -119,7 +122,7 @@ func Open(o Options) (*Pipeline, error) {
 	if err := errors.Join(p.identify(), p.UseDialect(o.Dialect)); err != nil {
 		return nil, errors.Join(err, p.log.Close(), p.store.Close())
 	}
-	p.asm = trace.New(trace.Options{Price: o.Price, Append: p.append, Store: p.store, Settle: o.Settle, Lateness: o.Lateness, MaxOpen: o.MaxOpen, MaxBytes: o.MaxBytes, Logger: o.Logger, Registerer: o.Registerer})
+	p.asm = trace.New(trace.Options{Price: o.Price, Append: p.append, AppendForgotten: p.appendForgotten, Store: p.store, Settle: o.Settle, Lateness: o.Lateness, MaxOpen: o.MaxOpen, MaxBytes: o.MaxBytes, Logger: o.Logger, Registerer: o.Registerer})
 	if err := p.recover(); err != nil {
 		return nil, errors.Join(err, p.log.Close(), p.store.Close())
 	}
@@ -256,16 +259,18 @@ func (p *Pipeline) recover() error {
 		}
 		records++
 		switch rec.Kind {
-		case recordEntries:
-			n := 0
-			if err := schema.EachEntry(rec.Data, func(schema.RawEntry) error { n++; return nil }); err != nil {
+		case recordEntries, recordReprice:
+			n, last := 0, int64(0)
+			if err := schema.EachEntry(rec.Data, func(e schema.RawEntry) error { n, last = n+1, e.RecordedAt; return nil }); err != nil {
 				return fmt.Errorf("recover record at %d: %w", rec.Start, err)
 			}
 			if rec.Start >= wal.Position(confirmed[1]) {
 				p.queued.Add(int64(n))
 				p.chunk.entries += n
 			}
-			if rec.Start >= checkpoint {
+			if rec.Kind == recordReprice {
+				p.asm.Resume(uint64(rec.End), last)
+			} else if rec.Start >= checkpoint {
 				if err := p.asm.Replay(rec.Data, uint64(rec.End), time.Now().UnixNano()); err != nil {
 					return fmt.Errorf("replay record at %d: %w", rec.Start, err)
 				}
@@ -287,9 +292,17 @@ func (p *Pipeline) recover() error {
 
 // append writes one record of entries; it runs under the assembler's lock.
 func (p *Pipeline) append(payload []byte, entries int) (uint64, error) {
+	return p.record(recordEntries, payload, entries)
+}
+
+func (p *Pipeline) appendForgotten(payload []byte, entries int) (uint64, error) {
+	return p.record(recordReprice, payload, entries)
+}
+
+func (p *Pipeline) record(kind byte, payload []byte, entries int) (uint64, error) {
 	p.chunk.mu.Lock()
 	defer p.chunk.mu.Unlock()
-	_, end, err := p.log.Append(recordEntries, payload)
+	_, end, err := p.log.Append(kind, payload)
 	if err != nil {
 		p.failed(err)
 		return 0, err
@@ -590,19 +603,4 @@ func (p *Pipeline) Status() Status {
 		s.Refusing = err.Error()
 	}
 	return s
-}
-
-// Reprice evaluates one trace again with the prices of now and posts the
-// difference. It returns after the fsync.
-func (p *Pipeline) Reprice(ctx context.Context, tenant string, id schema.TraceID) (entries int, err error) {
-	res, err := p.asm.Reprice(tenant, id, time.Now().UnixNano())
-	if err != nil {
-		return 0, err
-	}
-	return res.Entries, p.log.Sync(ctx, wal.Position(res.End))
-}
-
-// PreviewReprice calls f for each line of a trace that Reprice would correct.
-func (p *Pipeline) PreviewReprice(tenant string, id schema.TraceID, f func(c *schema.Call, old, now *schema.Posting)) error {
-	return p.asm.Preview(tenant, id, time.Now().UnixNano(), f)
 }

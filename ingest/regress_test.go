@@ -25,7 +25,7 @@ func TestPreviewLeavesNoTrace(t *testing.T) {
 	b.add(call("gateway", "g", 1, 2))
 	b.add(call("client", "c", 0, 3))
 	for _, tr := range []string{"gateway", "client"} {
-		if err := b.asm.Preview("default", schema.TraceID(traceID(tr)), b.now, func(c *schema.Call, old, now *schema.Posting) {
+		if _, _, err := b.asm.Reprice("default", schema.TraceID(traceID(tr)), nil, false, true, b.now, func(c *schema.Call, old, now *schema.Posting) {
 			t.Errorf("%s: a preview without new prices shows a change", tr)
 		}); err != nil {
 			t.Fatal(err)

@@ -111,7 +111,7 @@ func (w *writer) follow(ctx context.Context, r *wal.Reader) error {
 			return err
 		}
 		switch rec.Kind {
-		case recordEntries:
+		case recordEntries, recordReprice:
 			var b []byte
 			if n := len(c.buf); n < cap(c.buf) {
 				c.buf = c.buf[:n+1]

@@ -106,6 +106,9 @@ func nullableColumn(name string, p *nullable) column {
 	return column{name, "Nullable(Int64)", func() any { return p.ptrs }, p.reset}
 }
 
+// unitNames are the columns of Units, in the order of Fields.
+var unitNames = [NumUnits]string{"web_searches", "images", "pages", "media_ms"}
+
 // NewColumns makes an empty block.
 func NewColumns() *Columns {
 	c := new(Columns)
@@ -138,7 +141,7 @@ func NewColumns() *Columns {
 	for i := range c.tokens {
 		c.reg = append(c.reg, slice("tok_"+TokenNames[i], "UInt64", &c.tokens[i]))
 	}
-	for i, name := range [NumUnits]string{"web_searches", "images", "pages", "media_ms"} {
+	for i, name := range unitNames {
 		c.reg = append(c.reg, slice(name, "UInt64", &c.units[i]))
 	}
 	return c

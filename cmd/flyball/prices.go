@@ -191,7 +191,7 @@ func repriceCommand(g *global) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&since, "since", "", "calls that started at or after this")
 	f.StringVar(&tenant, "tenant", "", "one tenant")
-	f.StringVar(&model, "model", "", "one model")
+	f.StringVar(&model, "model", "", "traces that used this model")
 	f.BoolVar(&dry, "dry-run", false, "show the money, post nothing")
 	return c
 }

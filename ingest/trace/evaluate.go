@@ -106,7 +106,7 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 	}
 	a.money(t, i, c, p, usage)
 	a.count(p, &p.ModelCalls, 1)
-	a.waste(l, p)
+	waste(l.failure, p)
 	return stateLeaf
 }
 
@@ -145,7 +145,7 @@ func (a *Assembler) evaluateAnswer(t *trace, i int32, c *schema.Call, p *schema.
 	p.Kind = schema.KindModel
 	a.money(t, i, c, p, schema.UsageKnown)
 	a.count(p, &p.ModelCalls, 1)
-	a.waste(l, p)
+	waste(l.failure, p)
 	return stateLeaf
 }
 
@@ -174,7 +174,7 @@ func (a *Assembler) evaluateAggregate(t *trace, i int32, c *schema.Call, p *sche
 		}
 		calls -= min(calls, uint32(max(0, l.modelAll)))
 		p.ModelCalls = calls
-		a.waste(l, p)
+		waste(l.failure, p)
 		return statePromoted
 	}
 	p.Aggregate = true
@@ -254,8 +254,8 @@ func (a *Assembler) count(p *schema.Posting, logical *uint32, n uint32) {
 }
 
 // waste marks the cost of an attempt that was not used.
-func (a *Assembler) waste(l *line, p *schema.Posting) {
-	if (l.failure != schema.NoFailure && l.failure != schema.Refused || p.Hedge) && p.Billed() {
+func waste(f schema.Failure, p *schema.Posting) {
+	if (f != schema.NoFailure && f != schema.Refused || p.Hedge) && p.Billed() {
 		p.Wasted = p.Cost
 	}
 }
@@ -292,6 +292,11 @@ func (a *Assembler) money(t *trace, i int32, c *schema.Call, p *schema.Posting, 
 			}
 		}
 	}
+	a.bill(c, usage, p)
+}
+
+// bill prices the billed tokens and sets what the emitter says they cost beside it.
+func (a *Assembler) bill(c *schema.Call, usage schema.Usage, p *schema.Posting) {
 	a.o.Price.Price(c, &p.Tokens, usage, p.Kind, p)
 	if c.HasReported {
 		switch {

@@ -30,7 +30,10 @@ type Options struct {
 	// Append writes one log record under the assembler's lock and returns the
 	// position after it.
 	Append func(payload []byte, entries int) (end uint64, err error)
-	Store  Store // nil keeps everything in memory
+	// AppendForgotten does the same for a record that Replay must not see: it
+	// corrects lines of a trace that is not remembered.
+	AppendForgotten func(payload []byte, entries int) (end uint64, err error)
+	Store           Store // nil keeps everything in memory
 	// Settle is how long an aggregate waits for its leaves and a client span
 	// for its parent. Default 5 s.
 	Settle time.Duration
@@ -243,53 +246,6 @@ func (a *Assembler) Tick(now int64) (Result, error) {
 		a.timers, a.head = a.timers[:n], 0
 	}
 	return res, a.flush(now, &res)
-}
-
-// Reprice evaluates a trace again, with the prices of now.
-func (a *Assembler) Reprice(tenant string, id schema.TraceID, now int64) (Result, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.now = now
-	var res Result
-	a.touched = a.touched[:0]
-	t, err := a.open(tenant, id, now, false)
-	if err != nil || t == nil {
-		return res, err
-	}
-	for i := range t.lines {
-		a.queue(t, int32(i))
-	}
-	return res, a.flush(now, &res)
-}
-
-// Preview is what Reprice would change: old and new posting of every line that
-// would be corrected. Nothing is posted.
-func (a *Assembler) Preview(tenant string, id schema.TraceID, now int64, f func(c *schema.Call, old, now *schema.Posting)) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	t, err := a.open(tenant, id, now, false)
-	if err != nil || t == nil {
-		return err
-	}
-	a.quiet = true // evaluating here queues nothing and joins nothing
-	defer func() { a.quiet = false }()
-	a.s.reset(t)
-	for i := range t.lines {
-		l := &t.lines[i]
-		var c schema.Call
-		var old, next schema.Posting
-		if err := schema.DecodeCall(l.call, &c); err != nil {
-			return err
-		}
-		if err := schema.DecodePosting(l.post, &old, &c); err != nil {
-			return err
-		}
-		a.evaluate(t, int32(i), &c, &next)
-		if !bytes.Equal(schema.AppendPosting(nil, &next, &c), l.post) {
-			f(&c, &old, &next)
-		}
-	}
-	return nil
 }
 
 // open returns the trace, from memory or the store; nil where it is new and
