@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/flyball/flyball/ingest/price"
@@ -36,8 +37,29 @@ func (r *rig) sendCaptures() {
 		}
 		_ = f.Close()
 	}
+	r.send(rawAnswer())
 	time.Sleep(3 * r.o.Settle)
 	r.drain()
+}
+
+// rawAnswer is a call whose searches and tier only the provider's own answer,
+// recorded below it, tells.
+func rawAnswer() ptrace.Traces {
+	td := ptrace.NewTraces()
+	spans := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans()
+	f := func(id, parent byte, name string, attrs map[string]any) {
+		sp := spans.AppendEmpty()
+		sp.SetTraceID([16]byte{15: 99})
+		sp.SetSpanID([8]byte{7: id})
+		sp.SetParentSpanID([8]byte{7: parent})
+		sp.SetName(name)
+		sp.SetStartTimestamp(pcommon.NewTimestampFromTime(time.Now().Add(-time.Minute)))
+		sp.SetEndTimestamp(pcommon.NewTimestampFromTime(time.Now()))
+		_ = sp.Attributes().FromRaw(attrs)
+	}
+	f(1, 0, "litellm_request", map[string]any{"gen_ai.system": "anthropic", "llm.request.type": "completion", "gen_ai.request.model": "claude-sonnet-4-5", "gen_ai.usage.input_tokens": 500, "gen_ai.usage.output_tokens": 700})
+	f(2, 1, "raw_gen_ai_request", map[string]any{"llm.anthropic.model": "claude-sonnet-4-5", "llm.anthropic.usage": "{'input_tokens': 500, 'output_tokens': 700, 'server_tool_use': {'web_search_requests': 3}, 'service_tier': 'batch'}"})
+	return td
 }
 
 // money is what the net lines say about money.
