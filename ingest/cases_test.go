@@ -74,9 +74,15 @@ func newBench(t testing.TB, opts ...benchOption) *bench {
 	if b.reader, err = dialect.New(o.dialect); err != nil {
 		t.Fatal(err)
 	}
-	var end uint64
 	b.pricer = NewPricer(cat)
-	b.asm = trace.New(trace.Options{Price: b.pricer, Append: func(p []byte, _ int) (uint64, error) {
+	b.asm = b.assembler()
+	return b
+}
+
+// assembler makes one that knows nothing and keeps what it posts in b.
+func (b *bench) assembler() *trace.Assembler {
+	var end uint64
+	return trace.New(trace.Options{Price: b.pricer, Append: func(p []byte, _ int) (uint64, error) {
 		if b.quiet {
 			return 0, nil
 		}
@@ -91,7 +97,6 @@ func newBench(t testing.TB, opts ...benchOption) *bench {
 			return nil
 		})
 	}})
-	return b
 }
 
 func (b *bench) add(td ptrace.Traces) trace.Result {

@@ -12,7 +12,6 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/flyball/flyball/ingest/trace"
 	"github.com/flyball/flyball/schema"
 )
 
@@ -55,22 +54,7 @@ func (b *bench) result() string {
 func (b *bench) resume() {
 	b.t.Helper()
 	payloads := b.payloads
-	var end uint64
-	b.asm = trace.New(trace.Options{Price: b.pricer, Append: func(p []byte, _ int) (uint64, error) {
-		if b.quiet {
-			return 0, nil
-		}
-		b.payloads = append(b.payloads, append([]byte(nil), p...))
-		end += uint64(len(p))
-		return end, schema.EachEntry(p, func(r schema.RawEntry) error {
-			var e schema.Entry
-			if err := r.Decode(&e); err != nil {
-				return err
-			}
-			b.entries = append(b.entries, e)
-			return nil
-		})
-	}})
+	b.asm = b.assembler()
 	for _, p := range payloads {
 		if err := b.asm.Replay(p, 0, b.now); err != nil {
 			b.t.Fatal(err)

@@ -268,9 +268,11 @@ func (p *Pipeline) recover() error {
 				p.queued.Add(int64(n))
 				p.chunk.entries += n
 			}
-			if rec.Kind == recordReprice {
+			switch {
+			case rec.Start < checkpoint: // the store knows it
+			case rec.Kind == recordReprice:
 				p.asm.Resume(uint64(rec.End), last)
-			} else if rec.Start >= checkpoint {
+			default:
 				if err := p.asm.Replay(rec.Data, uint64(rec.End), time.Now().UnixNano()); err != nil {
 					return fmt.Errorf("replay record at %d: %w", rec.Start, err)
 				}
