@@ -137,6 +137,37 @@ func (s *Store) Get(name string) ([]byte, error) {
 	return out, closer.Close()
 }
 
+// Each calls f for the named values whose name begins with prefix, in the order of
+// the names, as they are when it begins. The value is f's only until it returns.
+func (s *Store) Each(prefix string, f func(name string, value []byte) error) error {
+	from := []byte("m" + prefix)
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: after(from)})
+	if err != nil {
+		return fmt.Errorf("read local store: %w", err)
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		if err := f(string(it.Key()[1:]), it.Value()); err != nil {
+			return err
+		}
+	}
+	if err := it.Error(); err != nil {
+		return fmt.Errorf("read local store: %w", err)
+	}
+	return nil
+}
+
+// after is the first key behind all that begin with prefix, which begins with a
+// letter and so has one.
+func after(prefix []byte) []byte {
+	end := append([]byte(nil), prefix...)
+	for end[len(end)-1] == 0xff {
+		end = end[:len(end)-1]
+	}
+	end[len(end)-1]++
+	return end
+}
+
 // Batch gathers writes for one atomic commit.
 type Batch struct {
 	s        *Store
@@ -159,6 +190,12 @@ func (b *Batch) Put(name string, value []byte) error { return b.b.Set([]byte("m"
 
 // Delete removes a named value.
 func (b *Batch) Delete(name string) error { return b.b.Delete([]byte("m"+name), nil) }
+
+// DeletePrefix removes every named value whose name begins with prefix.
+func (b *Batch) DeletePrefix(prefix string) error {
+	from := []byte("m" + prefix)
+	return b.b.DeleteRange(from, after(from), nil)
+}
 
 // Commit applies the batch; with sync it is durable when Commit returns.
 func (b *Batch) Commit(sync bool) error {
