@@ -27,7 +27,7 @@ type Options struct {
 	GroupWait      time.Duration // how long a page waits for others of its guard, default 1 s
 	Resend         time.Duration // how often Alertmanager is told what fires, default 1 min
 	RetryMin       time.Duration // before the second try, doubled for each further one, default 2 s
-	RetryMax       time.Duration // the longest time between tries, default 2 h
+	RetryMax       time.Duration // the longest time between tries, also if a receiver asks for more, default 2 h
 	GiveUp         time.Duration // age at which an undelivered page is lost, default 72 h
 	ConnectTimeout time.Duration // of dialling, default 5 s
 	Timeout        time.Duration // of a whole request, default 15 s

@@ -367,3 +367,52 @@ func TestTestPage(t *testing.T) {
 		t.Errorf("unknown receiver: %+v", r)
 	}
 }
+
+// What fires is told again through an outage, once it is over, and no longer to a
+// receiver that was taken away: nobody would tell it the end.
+func TestRepeat(t *testing.T) {
+	am := newSink(t, status(200, 500, 503, 200))
+	rs := []Receiver{alertmanager("am", am.URL)}
+	reg := prometheus.NewRegistry()
+	p, _ := start(t, Options{Resend: 30 * time.Millisecond, Registerer: reg, Receivers: rs})
+	pg := sample("a")
+	put(t, p, pg)
+	am.wait(t, 6)
+	if got := count(t, reg, "am", "delivered"); got != 1 {
+		t.Errorf("%d delivered, want 1: a repeat is no page", got)
+	}
+	put(t, p, end(pg, "a-end"))
+	idle(t, p)
+	time.Sleep(300 * time.Millisecond) // the end is repeated for 4 intervals
+	n := len(am.requests())
+	time.Sleep(100 * time.Millisecond)
+	if len(am.requests()) != n {
+		t.Error("the end is repeated for ever")
+	}
+	put(t, p, sample("b"))
+	idle(t, p)
+	for _, some := range [][]Receiver{nil, rs} {
+		if err := p.UseReceivers(some); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(60 * time.Millisecond)
+		n = len(am.requests())
+	}
+	time.Sleep(100 * time.Millisecond)
+	if len(am.requests()) != n {
+		t.Error("an alert from before is repeated")
+	}
+}
+
+func TestIDs(t *testing.T) {
+	for _, id := range []string{"a", "user-day/t-1/u_1:2026-11-29/80", strings.Repeat("x", 128)} {
+		if token(id) != id {
+			t.Errorf("%q becomes %q", id, token(id))
+		}
+	}
+	for _, id := range []string{"a.b", "a b", "a\nb", "ä", strings.Repeat("x", 129)} {
+		if got := token(id); got == id || token(got) != got || got == token(id+"x") {
+			t.Errorf("%q becomes %q", id, got)
+		}
+	}
+}

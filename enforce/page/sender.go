@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 type sender struct {
 	Receiver
 	target  *url.URL
+	address string // host and port
 	keys    [][]byte
 	dialer  *net.Dialer
 	tls     *tls.Config // nil without TLS
@@ -67,9 +69,12 @@ func newSender(r Receiver, o *Options) (*sender, error) {
 	if s.target, err = checkURL(r.url(), allow); err != nil {
 		return nil, err
 	}
+	port := "80"
 	if s.target.Scheme == "https" {
-		s.tls = &tls.Config{ServerName: s.target.Hostname(), RootCAs: o.roots}
+		port = "443"
+		s.tls = &tls.Config{ServerName: strings.TrimSuffix(s.target.Hostname(), "."), RootCAs: o.roots}
 	}
+	s.address = net.JoinHostPort(s.target.Hostname(), cmp.Or(s.target.Port(), port))
 	s.dialer = &net.Dialer{
 		Timeout:  o.ConnectTimeout,
 		Resolver: o.resolver,
@@ -122,15 +127,15 @@ func (s *sender) post(ctx context.Context, d delivery) (status int, after time.D
 // connections to what a name once stood for, and logs bytes of an answer that
 // comes before it is due.
 func (s *sender) exchange(ctx context.Context, req *http.Request) (*http.Response, error) {
-	port := cmp.Or(s.target.Port(), map[bool]string{true: "443", false: "80"}[s.tls != nil])
-	conn, err := s.dialer.DialContext(ctx, "tcp", net.JoinHostPort(s.target.Hostname(), port))
+	raw, err := s.dialer.DialContext(ctx, "tcp", s.address)
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer raw.Close()
+	defer context.AfterFunc(ctx, func() { _ = raw.Close() })()
+	conn := raw
 	if s.tls != nil {
-		secure := tls.Client(conn, s.tls)
+		secure := tls.Client(raw, s.tls)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			return nil, err
 		}
