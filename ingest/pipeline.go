@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -33,6 +34,7 @@ const (
 	recordEntries  byte = 1 // a schema.Batch
 	recordBoundary byte = 2 // uvarint number of the chunk that ends here
 	recordReprice  byte = 3 // a schema.Batch for lines that trace assembly has forgotten
+	recordOwn      byte = 4 // of whoever follows the log; neither assembly nor the journal reads it
 )
 
 const (
@@ -52,6 +54,8 @@ type Options struct {
 	MaxOpen  int           // traces in memory, default 100,000
 	MaxBytes int64         // memory of traces, default 256 MiB
 	WALBytes int64         // default 10 GiB
+	// Followed keeps the log until a Follower releases it.
+	Followed bool
 	// TenantSpansPerSecond bounds each tenant; 0 is no bound.
 	TenantSpansPerSecond int
 	Logger               *slog.Logger
@@ -75,7 +79,8 @@ type Pipeline struct {
 	chunk    chunkState // guarded by the assembler's lock: only touched in append
 	queued   atomic.Int64
 	writer   *writer
-	needless wal.Position // nobody needs the log before it; tick's own
+	needless wal.Position  // nobody needs the log before it; tick's own
+	followed atomic.Uint64 // the follower does not need the log before it
 
 	stop   context.CancelFunc
 	done   sync.WaitGroup
@@ -109,6 +114,9 @@ func Open(o Options) (*Pipeline, error) {
 	p.calls.New = func() any { s := make([]schema.Call, 0, 512); return &s }
 	if o.TenantSpansPerSecond > 0 {
 		p.limiter = newTenantLimiter(o.TenantSpansPerSecond)
+	}
+	if !o.Followed {
+		p.followed.Store(math.MaxUint64)
 	}
 	var err error
 	p.store, err = state.Open(state.Options{Dir: filepath.Join(o.Dir, "state"), KeepDays: int((o.Lateness + 24*time.Hour - 1) / (24 * time.Hour)), Logger: o.Logger, Registerer: o.Registerer})
@@ -366,7 +374,7 @@ func (p *Pipeline) tick(ctx context.Context) {
 				p.failed(err)
 				return
 			}
-			if err := p.log.Prune(p.needless); err != nil {
+			if err := p.log.Prune(min(p.needless, wal.Position(p.followed.Load()))); err != nil {
 				p.o.Logger.Error("prune log", "err", err)
 			}
 		}

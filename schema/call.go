@@ -34,6 +34,18 @@ func ParseTraceID(s string) (TraceID, error) {
 	return t, nil
 }
 
+// ParseSpanID reads 16 hex digits of any case.
+func ParseSpanID(s string) (SpanID, error) {
+	var id SpanID
+	if len(s) != 16 {
+		return id, fmt.Errorf("parse span id %q: want 16 hex digits", s)
+	}
+	if _, err := hex.Decode(id[:], []byte(s)); err != nil {
+		return SpanID{}, fmt.Errorf("parse span id %q: want 16 hex digits", s)
+	}
+	return id, nil
+}
+
 // Dim is an identity dimension: who or what a call was made for.
 type Dim uint8
 

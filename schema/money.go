@@ -106,6 +106,35 @@ func (s Sum) Plus(t Sum) Sum {
 	return Sum{hi: hi, lo: lo}
 }
 
+// SumOf is the sum that is v.
+func SumOf(v int64) Sum { return Sum{hi: uint64(v >> 63), lo: uint64(v)} }
+
+// Minus returns s - t.
+func (s Sum) Minus(t Sum) Sum { return s.Plus(t.Neg()) }
+
+// Cmp is -1, 0 or +1 as s is less than, equal to or more than t.
+func (s Sum) Cmp(t Sum) int {
+	switch {
+	case s == t:
+		return 0
+	case int64(s.hi) < int64(t.hi), s.hi == t.hi && s.lo < t.lo:
+		return -1
+	}
+	return 1
+}
+
+// Words are the upper and the lower half of the sum, for codecs; SumFromWords is the inverse.
+func (s Sum) Words() (hi, lo uint64) { return s.hi, s.lo }
+
+// SumFromWords makes a sum of what Words returned.
+func SumFromWords(hi, lo uint64) Sum { return Sum{hi: hi, lo: lo} }
+
+// Big is the sum in pico-dollars.
+func (s Sum) Big() *big.Int {
+	b := new(big.Int).Lsh(big.NewInt(int64(s.hi)), 64)
+	return b.Or(b, new(big.Int).SetUint64(s.lo))
+}
+
 // Neg returns -s.
 func (s Sum) Neg() Sum {
 	lo, carry := bits.Add64(^s.lo, 1, 0)

@@ -28,6 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/flyball/flyball/enforce"
 	"github.com/flyball/flyball/ingest"
 	"github.com/flyball/flyball/ingest/dialect"
 	"github.com/flyball/flyball/ingest/otlp"
@@ -48,6 +49,7 @@ type App struct {
 	tenants  atomic.Pointer[map[string]*time.Location]
 	pricer   *ingest.Pricer
 	pipeline *ingest.Pipeline
+	loop     *enforce.Loop
 	sink     *ingest.ClickHouse
 	engine   atomic.Pointer[engine.Engine]
 	opening  atomic.Pointer[string] // what ClickHouse waits for
@@ -93,12 +95,15 @@ func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err e
 	a.pipeline, err = ingest.Open(ingest.Options{
 		Dir: cfg.Data, Dialect: dialectOptions(cfg), Price: a.pricer, Sink: a.sink,
 		Settle: time.Duration(cfg.Limits.Settle), Lateness: time.Duration(cfg.Limits.Lateness), MaxOpen: cfg.Limits.OpenRuns, MaxBytes: int64(cfg.Limits.OpenRunBytes),
-		WALBytes: int64(cfg.Limits.WALBytes), TenantSpansPerSecond: cfg.Limits.TenantSpansPerSecond, Logger: log, Registerer: a.reg,
+		Followed: true, WALBytes: int64(cfg.Limits.WALBytes), TenantSpansPerSecond: cfg.Limits.TenantSpansPerSecond, Logger: log, Registerer: a.reg,
 	})
 	if err != nil {
 		return nil, err
 	}
 	a.onStop("pipeline", func(context.Context) error { return a.pipeline.Close() })
+	if err := a.startEnforcement(cfg); err != nil {
+		return nil, err
+	}
 	a.wg.Add(3)
 	go func() { defer a.wg.Done(); a.openEngine() }()
 	go func() { defer a.wg.Done(); a.checkConservation() }()
@@ -111,7 +116,13 @@ func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err e
 		}
 		return nil
 	})
-	return a, a.listen()
+	if err := a.listen(); err != nil {
+		return nil, err
+	}
+	// First of all when it stops: a listener waits for its connections, and those that
+	// follow directives do not end by themselves.
+	a.onStop("feed", func(context.Context) error { a.loop.CloseFeed(); return nil })
+	return a, nil
 }
 
 func (a *App) onStop(name string, f func(context.Context) error) {
@@ -170,6 +181,13 @@ func (a *App) Reload() error {
 		return err
 	}
 	if err := a.pipeline.UseDialect(dialectOptions(cfg)); err != nil {
+		return err
+	}
+	policy, err := policyText(cfg)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(a.loop.UseReceivers(cfg.Pages.Receivers), a.loop.ReloadPolicy(policy)); err != nil {
 		return err
 	}
 	if err := a.use(cfg); err != nil {
@@ -435,6 +453,7 @@ func (a *App) router() http.Handler {
 	api := query.New(query.Options{Conn: a.conn, Keys: a.keys.Load, Zone: a.zone, SQL: http.HandlerFunc(a.sql), Quarantined: func() uint64 { return uint64(a.pipeline.Status().Quarantined) }, Logger: a.log})
 	api.Mount(r)
 	api.MountPage(r, query.Setup{GRPC: a.addrs["otlp_grpc"], HTTP: a.addrs["otlp_http"]})
+	a.loop.Mount(r, a.keys.Load)
 	a.mountAdmin(r)
 	return r
 }
@@ -487,6 +506,8 @@ func (a *App) Wait(ctx context.Context) error {
 	case err := <-a.fail:
 		return err
 	case err := <-a.pipeline.Failed():
+		return err
+	case err := <-a.loop.Failed():
 		return err
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/flyball/flyball/enforce/page"
 	"github.com/flyball/flyball/ingest/dialect"
 	"github.com/flyball/flyball/schema"
 )
@@ -32,6 +33,8 @@ type Config struct {
 	Tenants    map[string]TenantConfig `yaml:"tenants"`
 	Retention  Retention               `yaml:"retention"`
 	Keys       []schema.Key            `yaml:"keys"`
+	Policy     string                  `yaml:"policy"` // file; "" is the default policy, which only warns
+	Pages      Pages                   `yaml:"pages"`
 	TLS        TLS                     `yaml:"tls"`
 	Log        Log                     `yaml:"log"`
 	Tracing    Tracing                 `yaml:"tracing"`
@@ -91,6 +94,12 @@ type TenantConfig struct {
 type Retention struct {
 	Journal Months `yaml:"journal"`
 	Rollups Months `yaml:"rollups"`
+}
+
+// Pages says who is paged and how.
+type Pages struct {
+	URL       string          `yaml:"url"` // of the console, for links
+	Receivers []page.Receiver `yaml:"receivers"`
 }
 
 // TLS is the certificate of every listener.
@@ -300,6 +309,11 @@ func (c *Config) validate() error {
 	for t, tc := range c.Tenants {
 		if _, err := time.LoadLocation(tc.Timezone); err != nil {
 			errs = append(errs, fmt.Errorf("tenants.%s.timezone: %q is no IANA time zone", t, tc.Timezone))
+		}
+	}
+	for i := range c.Pages.Receivers {
+		if err := c.Pages.Receivers[i].Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("pages: %w", err))
 		}
 	}
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {

@@ -346,6 +346,37 @@ func (c *Catalogue) Known(tenant, provider, model string) bool {
 	return len(c.choose(&q).lines) > 0
 }
 
+// makers are the providers that make models, asked before those who resell them.
+var makers = []string{"openai", "anthropic", "google", "mistral", "deepseek", "x-ai", "cohere", "meta"}
+
+// ProviderOf is the provider whose price holds for a model that is named without
+// one: its maker, else the first by name that lists it; "" where nobody does.
+func (c *Catalogue) ProviderOf(model string) string {
+	c.once.Do(func() {
+		c.owner = map[string]string{}
+		rank := func(p string) int {
+			if i := slices.Index(makers, p); i >= 0 {
+				return i
+			}
+			return len(makers)
+		}
+		for _, t := range c.tables {
+			for k := range t.exact {
+				old, ok := c.owner[k[1]]
+				if a, b := rank(k[0]), rank(old); !ok || a < b || a == b && k[0] < old {
+					c.owner[k[1]] = k[0]
+				}
+			}
+		}
+	})
+	for _, name := range Candidates("", model) {
+		if p, ok := c.owner[name]; ok {
+			return p
+		}
+	}
+	return ""
+}
+
 // Listing is one price line for people and scripts.
 type Listing struct {
 	ID     string `json:"id"`

@@ -112,6 +112,9 @@ type Catalogue struct {
 
 	mu    sync.Mutex
 	cache map[cacheKey]*choice
+
+	once  sync.Once
+	owner map[string]string // provider by model, for ProviderOf
 }
 
 type fxRate struct {

@@ -6,7 +6,15 @@ import "github.com/flyball/flyball/schema"
 // first non-empty string. It is commutative and idempotent, so the order of
 // arrival does not matter: where both have a different string, the version that
 // ends later decides, then the greater string.
+//
+// What a limiter reported only stands in for the span: they do not mix.
 func mergeCalls(x, y *schema.Call) schema.Call {
+	if (x.Source == schema.SourceLimiter) != (y.Source == schema.SourceLimiter) {
+		if x.Source == schema.SourceLimiter {
+			return *y
+		}
+		return *x
+	}
 	if x.Flags&y.Flags&schema.FlagClockSkew != 0 && x.Start != y.Start {
 		// Neither says when it started: the first receipt stands.
 		a, b := *x, *y

@@ -209,6 +209,14 @@ func (b *Batch) Commit(sync bool) error {
 	return b.b.Close()
 }
 
+// Sync makes everything durable that was committed without.
+func (s *Store) Sync() error {
+	if err := s.db.LogData(nil, pebble.Sync); err != nil {
+		return fmt.Errorf("sync local store: %w", err)
+	}
+	return nil
+}
+
 // Expire forgets traces that are older than the store keeps them, and whole days
 // beyond the size cap, today excepted.
 func (s *Store) Expire(now int64) error {

@@ -1,0 +1,152 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/flyball/flyball/enforce"
+	"github.com/flyball/flyball/enforce/directive"
+	"github.com/flyball/flyball/ingest"
+	"github.com/flyball/flyball/ingest/price"
+	"github.com/flyball/flyball/schema"
+)
+
+// journalLog is the write-ahead log as enforcement uses it.
+type journalLog struct{ *ingest.Follower }
+
+func (j journalLog) Next(ctx context.Context) (enforce.Record, error) {
+	e, err := j.Follower.Next(ctx)
+	r := enforce.Record{Start: e.Start, End: e.End}
+	switch {
+	case e.Entries != nil:
+		r.Data = e.Entries
+	case e.Own != nil:
+		r.Kind, r.Data = enforce.RecordOwn, e.Own
+	default:
+		r.Kind, r.Chunk = enforce.RecordBoundary, e.Chunk
+	}
+	return r, err
+}
+
+// ceilings prices what a call may cost.
+type ceilings struct{ p *ingest.Pricer }
+
+func (c ceilings) query(tenant, provider, model string, t *schema.Tokens, at time.Time) price.Result {
+	return c.p.Catalogue().Price(&price.Query{Tenant: tenant, Provider: provider, Model: model, Start: at.UnixNano(), Kind: schema.KindModel, Usage: schema.UsageKnown, Tokens: t, Units: &schema.Units{}})
+}
+
+// Ceiling is the cost of the tokens at the plain rates, since nobody knows before a
+// call what a cache will hold; without a price it is the exposure.
+func (c ceilings) Ceiling(tenant, provider, model string, input, output uint64, at time.Time) (schema.Money, bool) {
+	return c.Cost(tenant, provider, model, &schema.Tokens{Input: input, Output: output}, at)
+}
+
+func (c ceilings) Cost(tenant, provider, model string, t *schema.Tokens, at time.Time) (schema.Money, bool) {
+	if provider == "" {
+		provider = c.providerOf(model)
+	}
+	r := c.query(tenant, provider, model, t, at)
+	return r.Exposure, r.Status == schema.CostPriced || r.Status == schema.CostFree
+}
+
+// providerOf is the provider whose list a bare model name is looked up in: the first
+// by name that has it.
+func (c ceilings) providerOf(model string) string {
+	return c.p.Catalogue().ProviderOf(model)
+}
+
+// policyText is the configured policy; empty is the default one.
+func policyText(cfg Config) ([]byte, error) {
+	if cfg.Policy == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(cfg.Policy)
+	if err != nil {
+		return nil, fmt.Errorf("read policy: %w", err)
+	}
+	return text, nil
+}
+
+// PolicyOptions say what a policy may refer to under this configuration and these prices.
+func PolicyOptions(cfg Config, p *ingest.Pricer) enforce.PolicyOptions {
+	c := ceilings{p}
+	now := time.Now()
+	o := enforce.PolicyOptions{
+		Receivers: []string{},
+		Known:     func(model string) bool { _, known := c.Ceiling("", "", model, 1000, 1000, now); return known },
+		Cheaper: func(model, than string) (bool, bool) {
+			a, okA := c.Ceiling("", "", model, 8000, 1000, now)
+			b, okB := c.Ceiling("", "", than, 8000, 1000, now)
+			return a < b, okA && okB
+		},
+	}
+	for _, r := range cfg.Pages.Receivers {
+		o.Receivers = append(o.Receivers, r.Name)
+	}
+	return o
+}
+
+// startEnforcement opens the closed loop behind the log.
+func (a *App) startEnforcement(cfg Config) error {
+	text, err := policyText(cfg)
+	if err != nil {
+		return err
+	}
+	loop, from, err := enforce.New(enforce.Options{
+		Store: a.pipeline.Store(), Pricer: ceilings{a.pricer}, Post: a.report, Zone: a.zone, Policy: text, PolicyCheck: PolicyOptions(cfg, a.pricer),
+		Pages: cfg.Pages.Receivers, Console: cfg.Pages.URL, Logger: a.log, Registerer: a.reg,
+	})
+	if err != nil {
+		return err
+	}
+	f, err := a.pipeline.Follow(from)
+	if err != nil {
+		return err
+	}
+	a.loop = loop
+	a.loop.Start(journalLog{f})
+	a.onStop("enforcement", func(context.Context) error {
+		err := a.loop.Close()
+		_ = f.Close()
+		return err
+	})
+	return nil
+}
+
+// report books a call that a limiter reported and whose span never came.
+func (a *App) report(c directive.Call, u enforce.Settlement, at time.Time) error {
+	trace, err := schema.ParseTraceID(c.TraceID)
+	if err != nil {
+		return err
+	}
+	span, err := schema.ParseSpanID(c.SpanID)
+	if err != nil {
+		return err
+	}
+	call := schema.Call{Tenant: c.Tenant, Trace: trace, Span: span, Start: at.UnixNano(), Kind: schema.KindModel, Operation: "chat", Provider: c.Provider, Model: c.Model, RequestedModel: c.Model, ResponseID: u.ResponseID, TokenBasis: "disjoint", Usage: schema.UsageUnknown}
+	call.Identity[schema.Run], call.Identity[schema.User], call.Identity[schema.Feature] = c.RunID, c.User, c.Feature
+	call.Identity[schema.Workflow], call.Identity[schema.Agent], call.Identity[schema.Mode] = c.Workflow, c.Agent, c.Mode
+	if c.Tool != "" && c.Model == "" {
+		call.Kind, call.Tool, call.Operation, call.Usage = schema.KindTool, c.Tool, "execute_tool", schema.UsageNone
+	}
+	if u.Model != "" {
+		call.Model = u.Model
+	}
+	if u.Provider != "" {
+		call.Provider = u.Provider
+	}
+	if call.Provider == "" {
+		call.Provider = ceilings{a.pricer}.providerOf(call.Model)
+	}
+	if len(u.Tokens) > 0 {
+		if call.Tokens, err = u.Counts(); err != nil {
+			return err
+		}
+		call.Usage = schema.UsageKnown
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, 10*time.Second)
+	defer cancel()
+	return a.pipeline.Report(ctx, call)
+}

@@ -1,0 +1,605 @@
+package enforce
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/flyball/flyball/enforce/directive"
+	"github.com/flyball/flyball/enforce/feed"
+	"github.com/flyball/flyball/schema"
+)
+
+// bodyLimit bounds what a request may say.
+const bodyLimit = 1 << 20
+
+// api serves the loop over HTTP.
+type api struct {
+	l    *Loop
+	keys func() *schema.Keyring
+}
+
+// Mount adds the routes of enforcement to a router.
+func (l *Loop) Mount(r gin.IRouter, keys func() *schema.Keyring) {
+	a := &api{l, keys}
+	g := r.Group("/api/v1")
+	g.GET("/guards", a.as(a.guards, schema.KeyRead, schema.KeyLimiter))
+	g.GET("/guards/live", a.as(a.live, schema.KeyRead, schema.KeyLimiter))
+	g.POST("/guards/release", a.as(a.releaseGuard))
+	g.GET("/budgets", a.as(a.budgets, schema.KeyRead, schema.KeyLimiter))
+	g.GET("/enforcement", a.as(a.events, schema.KeyRead))
+	g.GET("/policy", a.as(a.policy, schema.KeyRead))
+	g.GET("/policy/versions", a.as(a.versions, schema.KeyRead))
+	g.POST("/policy", a.as(a.setPolicy))
+	g.GET("/directives", a.as(a.directives, schema.KeyLimiter, schema.KeyRead))
+	g.GET("/directives/stream", a.as(a.stream, schema.KeyLimiter, schema.KeyRead))
+	g.GET("/limiters", a.as(a.limiters, schema.KeyRead))
+	g.POST("/limiters/:id/ack", a.as(a.ack, schema.KeyLimiter))
+	g.POST("/limiters/:id/headroom", a.as(a.headroom, schema.KeyLimiter))
+	g.GET("/lights", a.as(a.lights, schema.KeyRead, schema.KeyLimiter))
+	g.GET("/kill", a.as(a.killStatus, schema.KeyRead, schema.KeyLimiter))
+	g.POST("/kill", a.as(a.kill))
+	g.POST("/kill/drill", a.as(a.drill))
+	g.POST("/check", a.as(a.check, schema.KeyLimiter))
+	g.POST("/reserve", a.as(a.reserve, schema.KeyLimiter))
+	g.POST("/leases/:lease/heartbeat", a.as(a.heartbeat, schema.KeyLimiter))
+	g.POST("/leases/:lease/settle", a.as(a.settle, schema.KeyLimiter))
+	g.POST("/leases/:lease/release", a.as(a.release, schema.KeyLimiter))
+	g.POST("/pages/test", a.as(a.testPage))
+	g.GET("/pages", a.as(a.pages, schema.KeyRead))
+}
+
+// as serves a request of a key that has one of the roles.
+func (a *api) as(f func(*gin.Context, schema.Key) error, roles ...schema.KeyRole) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		key, err := a.keys().Require(c.Request, roles...)
+		if err == nil {
+			c.Header("Cache-Control", "no-store")
+			err = f(c, key)
+		}
+		if err != nil {
+			fail(c, err)
+		}
+	}
+}
+
+// fail answers an error as problem+json.
+func fail(c *gin.Context, err error) {
+	status, detail := http.StatusInternalServerError, "the request failed; see the server's log"
+	var in InputError
+	var access schema.AccessError
+	switch {
+	case errors.As(err, &in):
+		status, detail = in.Status, in.Detail
+		if in.RetryAfter > 0 {
+			c.Header("Retry-After", strconv.Itoa(int((in.RetryAfter+time.Second-1)/time.Second)))
+		}
+	case errors.As(err, &access):
+		status, detail = access.Status, access.Detail
+	case errors.Is(err, ErrDrill):
+		status, detail = http.StatusConflict, err.Error()
+	}
+	if status == http.StatusUnauthorized {
+		c.Header("WWW-Authenticate", "Bearer")
+	}
+	if c.Writer.Written() {
+		return
+	}
+	c.Header("Content-Type", "application/problem+json")
+	c.AbortWithStatusJSON(status, gin.H{"status": status, "title": http.StatusText(status), "detail": detail})
+}
+
+// body reads a JSON body strictly: unknown fields are mistakes.
+func body(c *gin.Context, v any) error {
+	d := json.NewDecoder(http.MaxBytesReader(c.Writer, c.Request.Body, bodyLimit))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil && err != io.EOF {
+		return badInput("the body cannot be read: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+func orgWide(key schema.Key) error {
+	if !key.AllowsAll() {
+		return forbidden("key %s is not for every tenant; this needs one with tenants: \"*\"", key.Name)
+	}
+	return nil
+}
+
+func most(c *gin.Context, usual, limit int) (int, error) {
+	v := c.Query("limit")
+	if v == "" {
+		return usual, nil
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 1 || n > limit {
+		return 0, badInput("limit %q: want a number from 1 to %d", v, limit)
+	}
+	return n, nil
+}
+
+// known refuses parameters that would be ignored.
+func known(c *gin.Context, names ...string) error {
+	for name := range c.Request.URL.Query() {
+		if !slices.Contains(names, name) {
+			return badInput("unknown parameter %q; known are %s", name, strings.Join(names, ", "))
+		}
+	}
+	return nil
+}
+
+// tenants is what the key and tenant= allow together.
+func tenants(c *gin.Context, key schema.Key) (func(string) bool, error) {
+	t := c.Query("tenant")
+	if t == "" {
+		return key.Allows, nil
+	}
+	if !key.Allows(t) {
+		return nil, forbidden("key %s may not see tenant %s", key.Name, t)
+	}
+	return func(o string) bool { return o == t }, nil
+}
+
+func (a *api) guards(c *gin.Context, _ schema.Key) error {
+	if err := known(c, "tenant"); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, gin.H{"guards": a.l.Guards(), "lights": a.l.Lights()})
+	return nil
+}
+
+func (a *api) live(c *gin.Context, key schema.Key) error {
+	n, err := most(c, 100, 10_000)
+	if err == nil {
+		err = known(c, "tenant", "guard", "limit")
+	}
+	if err != nil {
+		return err
+	}
+	allow, err := tenants(c, key)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, gin.H{"live": a.l.Live(allow, c.Query("guard"), n)})
+	return nil
+}
+
+func (a *api) releaseGuard(c *gin.Context, key schema.Key) error {
+	var in struct {
+		ID     string `json:"id"`
+		Reason string `json:"reason"`
+	}
+	if err := body(c, &in); err != nil {
+		return err
+	}
+	if err := a.l.Release(in.ID, key.Name, in.Reason, key.Allows); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, gin.H{"released": in.ID})
+	return nil
+}
+
+// budgets are the numbers that decisions use. With a scope in the query, those that
+// apply to such a call.
+func (a *api) budgets(c *gin.Context, key schema.Key) error {
+	n, err := most(c, 100, 10_000)
+	if err == nil {
+		err = known(c, "tenant", "guard", "limit", "user", "feature", "workflow", "agent", "model", "run_id", "mode")
+	}
+	if err != nil {
+		return err
+	}
+	allow, err := tenants(c, key)
+	if err != nil {
+		return err
+	}
+	call := directive.Call{Tenant: c.Query("tenant"), User: c.Query("user"), Feature: c.Query("feature"), Workflow: c.Query("workflow"), Agent: c.Query("agent"), Model: c.Query("model"), RunID: c.Query("run_id"), Mode: c.Query("mode")}
+	if call != (directive.Call{Tenant: call.Tenant}) {
+		if call.Tenant == "" {
+			return badInput("say the tenant as well: tenant=")
+		}
+		list, err := a.l.BudgetsFor(&call)
+		if err != nil {
+			return err
+		}
+		c.JSON(http.StatusOK, gin.H{"budgets": list})
+		return nil
+	}
+	c.JSON(http.StatusOK, gin.H{"budgets": a.l.Budgets(allow, c.Query("guard"), n)})
+	return nil
+}
+
+func (a *api) events(c *gin.Context, key schema.Key) error {
+	n, err := most(c, 100, 10_000)
+	if err == nil {
+		err = known(c, "tenant", "limit", "from", "to")
+	}
+	if err != nil {
+		return err
+	}
+	from, to := time.Now().Add(-30*24*time.Hour), time.Now().Add(time.Minute)
+	for name, at := range map[string]*time.Time{"from": &from, "to": &to} {
+		if v := c.Query(name); v != "" {
+			if *at, err = time.Parse(time.RFC3339, v); err != nil {
+				return badInput("%s %q: want RFC 3339, e.g. 2026-11-29T10:00:00Z", name, v)
+			}
+		}
+	}
+	allow, err := tenants(c, key)
+	if err != nil {
+		return err
+	}
+	list, err := a.l.Events(allow, from, to, n)
+	if err != nil {
+		return err
+	}
+	if list == nil {
+		list = []Event{}
+	}
+	c.JSON(http.StatusOK, gin.H{"events": list})
+	return nil
+}
+
+func (a *api) policy(c *gin.Context, key schema.Key) error {
+	if err := orgWide(key); err != nil {
+		return err
+	}
+	p, err := a.l.Policy()
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, p)
+	return nil
+}
+
+func (a *api) versions(c *gin.Context, key schema.Key) error {
+	if err := orgWide(key); err != nil {
+		return err
+	}
+	list, err := a.l.Versions()
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, gin.H{"versions": list})
+	return nil
+}
+
+func (a *api) setPolicy(c *gin.Context, key schema.Key) error {
+	var in struct {
+		Text   string `json:"text"`
+		Reason string `json:"reason"`
+		DryRun bool   `json:"dry_run"`
+	}
+	if err := orgWide(key); err != nil {
+		return err
+	}
+	if err := body(c, &in); err != nil {
+		return err
+	}
+	if in.DryRun {
+		_, doubts, err := ParsePolicy([]byte(in.Text), a.l.o.PolicyCheck)
+		if err != nil {
+			return badInput("%v", err)
+		}
+		c.JSON(http.StatusOK, gin.H{"valid": true, "doubts": texts(doubts)})
+		return nil
+	}
+	v, doubts, err := a.l.SetPolicy([]byte(in.Text), key.Name, in.Reason)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, gin.H{"version": v, "doubts": texts(doubts)})
+	return nil
+}
+
+func texts(doubts []PolicyError) []string {
+	out := []string{}
+	for _, d := range doubts {
+		out = append(out, d.Error())
+	}
+	return out
+}
+
+// viewer is what a key may follow: keys with equal tenants share a view.
+func viewer(key schema.Key) feed.Viewer {
+	if key.AllowsAll() {
+		return feed.Viewer{Key: schema.AllTenants, Allow: key.Allows}
+	}
+	list := append(slices.Clone(key.Tenants), key.Tenant)
+	slices.Sort(list)
+	return feed.Viewer{Key: strings.Join(slices.Compact(list), "\x00"), Allow: key.Allows}
+}
+
+func (a *api) stream(c *gin.Context, key schema.Key) error {
+	if err := a.l.presented(c.Request); err != nil {
+		return err
+	}
+	a.l.feed.ServeSSE(c.Writer, c.Request, viewer(key))
+	return nil
+}
+
+func (a *api) directives(c *gin.Context, key schema.Key) error {
+	if err := a.l.presented(c.Request); err != nil {
+		return err
+	}
+	var wait time.Duration
+	for part := range strings.SplitSeq(c.GetHeader("Prefer"), ",") {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(part), "wait="); ok {
+			n, err := strconv.Atoi(v)
+			if err != nil || n < 0 || n > 300 {
+				return badInput("Prefer: wait=%s: want seconds from 0 to 300", v)
+			}
+			wait = time.Duration(n) * time.Second
+			c.Header("Preference-Applied", "wait="+v)
+		}
+	}
+	have, _ := directive.ParseVersion(strings.Trim(c.GetHeader("If-None-Match"), `"`))
+	s, changed := a.l.feed.Poll(c.Request, viewer(key), have, wait)
+	if !changed {
+		c.Header("ETag", strconv.Quote(have.String()))
+		c.Status(http.StatusNotModified)
+		c.Writer.WriteHeaderNow()
+		return nil
+	}
+	c.Header("ETag", strconv.Quote(s.Version.String()))
+	c.JSON(http.StatusOK, s)
+	return nil
+}
+
+// presented compares the version that a limiter saw last with what this server has.
+// A limiter that is ahead, with this server's own signature, says that the store was
+// restored from an old copy: everything from here on is published above it, and no
+// lease is given out until those of before have run out.
+func (l *Loop) presented(r *http.Request) error {
+	v, ok := directive.ParseVersion(r.Header.Get("Flyball-Version"))
+	if !ok || !l.signed("version "+v.String(), r.Header.Get("Flyball-Token")) {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.current.Less(v) {
+		return nil
+	}
+	now := time.Now()
+	l.event(Event{At: now.UTC(), Kind: "limiter", Action: "epoch", Reason: "a limiter has version " + v.String() + " and this server " + l.current.String() + ": the local store is older than what was published"})
+	l.current, l.ceiling = directive.Version{Epoch: v.Epoch + 1}, 0
+	if err := l.reserveRevisions(); err != nil {
+		return err
+	}
+	l.book.noNewUntil = now.Add(leaseTTL)
+	return l.resetSet()
+}
+
+func (a *api) limiters(c *gin.Context, key schema.Key) error {
+	if err := orgWide(key); err != nil {
+		return err
+	}
+	a.l.mu.Lock()
+	list := a.l.limiterStatus(time.Now())
+	v := a.l.current
+	a.l.mu.Unlock()
+	c.JSON(http.StatusOK, gin.H{"version": v.String(), "limiters": list, "connections": a.l.feed.Connections()})
+	return nil
+}
+
+func (a *api) ack(c *gin.Context, key schema.Key) error {
+	var in Ack
+	if err := body(c, &in); err != nil {
+		return err
+	}
+	if err := a.l.Acknowledge(c.Param("id"), key.Name, in, key.Allows); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
+	c.Writer.WriteHeaderNow()
+	return nil
+}
+
+func (a *api) headroom(c *gin.Context, _ schema.Key) error {
+	var in struct {
+		Headroom []Headroom `json:"headroom"`
+	}
+	if err := body(c, &in); err != nil {
+		return err
+	}
+	if err := a.l.Report(c.Param("id"), in.Headroom); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
+	c.Writer.WriteHeaderNow()
+	return nil
+}
+
+func (a *api) lights(c *gin.Context, _ schema.Key) error {
+	c.JSON(http.StatusOK, gin.H{"lights": a.l.Lights()})
+	return nil
+}
+
+func (a *api) killStatus(c *gin.Context, key schema.Key) error {
+	s := a.l.KillStatus()
+	if !key.AllowsAll() { // what the org spends is nobody's who sees one tenant
+		c.JSON(http.StatusOK, s.Kill)
+		return nil
+	}
+	c.JSON(http.StatusOK, s)
+	return nil
+}
+
+func (a *api) kill(c *gin.Context, key schema.Key) error {
+	var in Kill
+	if err := orgWide(key); err != nil {
+		return err
+	}
+	if err := body(c, &in); err != nil {
+		return err
+	}
+	s, err := a.l.SetKill(in, key.Name)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, s)
+	return nil
+}
+
+func (a *api) drill(c *gin.Context, key schema.Key) error {
+	var in struct {
+		WaitMS int64 `json:"wait_ms"`
+	}
+	if err := orgWide(key); err != nil {
+		return err
+	}
+	if err := body(c, &in); err != nil {
+		return err
+	}
+	if in.WaitMS == 0 {
+		in.WaitMS = 5000
+	}
+	if in.WaitMS < 0 || in.WaitMS > 60_000 {
+		return badInput("wait_ms %d: want up to 60000", in.WaitMS)
+	}
+	r, err := a.l.Drill(key.Name, time.Duration(in.WaitMS)*time.Millisecond, c.Request.Context().Done())
+	if errors.Is(err, ErrDrill) {
+		c.Header("Content-Type", "application/problem+json")
+		c.JSON(http.StatusConflict, gin.H{"status": http.StatusConflict, "title": "drill failed", "detail": err.Error(), "drill": r})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, r)
+	return nil
+}
+
+// own checks that a call is of a tenant of the key, and fills in the key's name and
+// its tenant where the call says none.
+func ownCall(c *directive.Call, key schema.Key) error {
+	if c.Tenant == "" {
+		c.Tenant = key.Tenant
+		if c.Tenant == "" && key.AllowsAll() {
+			c.Tenant = "default"
+		}
+	}
+	if !key.Allows(c.Tenant) {
+		return forbidden("key %s may not act for tenant %s", key.Name, c.Tenant)
+	}
+	for _, v := range []string{c.Tenant, c.User, c.Feature, c.Workflow, c.Agent, c.Model, c.RunID, c.TraceID, c.SpanID, c.Provider, c.Tool} {
+		if len(v) > 1024 {
+			return badInput("a value of the call is longer than 1,024 bytes")
+		}
+	}
+	c.TraceID = strings.ToLower(c.TraceID)
+	c.Key = key.Name
+	return nil
+}
+
+func (a *api) check(c *gin.Context, key schema.Key) error {
+	var in directive.Call
+	if err := body(c, &in); err != nil {
+		return err
+	}
+	if err := ownCall(&in, key); err != nil {
+		return err
+	}
+	answer, err := a.l.Check(&in)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, answer)
+	return nil
+}
+
+func (a *api) reserve(c *gin.Context, key schema.Key) error {
+	var in struct {
+		directive.Call
+		Plan []directive.Call `json:"plan"`
+	}
+	if err := body(c, &in); err != nil {
+		return err
+	}
+	calls := in.Plan
+	if len(calls) == 0 {
+		calls = []directive.Call{in.Call}
+	} else if in.Call != (directive.Call{}) {
+		return badInput("a plan stands alone: put every call into plan")
+	}
+	for i := range calls {
+		if err := ownCall(&calls[i], key); err != nil {
+			return err
+		}
+	}
+	leases, answers, err := a.l.Reserve(c.Request.Context(), calls, key.Name)
+	switch {
+	case err != nil:
+		return err
+	case leases == nil:
+		c.JSON(http.StatusOK, answers[0])
+	case len(in.Plan) == 0:
+		c.JSON(http.StatusOK, struct {
+			Answer
+			Lease     string    `json:"lease"`
+			ExpiresAt time.Time `json:"expires_at"`
+			USD       string    `json:"reserved_usd"`
+		}{answers[0], leases[0].Lease, leases[0].ExpiresAt, leases[0].USD})
+	default:
+		c.JSON(http.StatusOK, gin.H{"decision": directive.Allow, "leases": leases, "answers": answers})
+	}
+	return nil
+}
+
+func (a *api) heartbeat(c *gin.Context, key schema.Key) error {
+	lease, err := a.l.Heartbeat(c.Param("lease"), key.Name)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, lease)
+	return nil
+}
+
+func (a *api) settle(c *gin.Context, key schema.Key) error {
+	var in Settlement
+	if err := body(c, &in); err != nil {
+		return err
+	}
+	if err := a.l.Settle(c.Request.Context(), c.Param("lease"), key.Name, in); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, gin.H{"settled": true})
+	return nil
+}
+
+func (a *api) release(c *gin.Context, key schema.Key) error {
+	if err := a.l.ReleaseLease(c.Request.Context(), c.Param("lease"), key.Name); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, gin.H{"released": true})
+	return nil
+}
+
+func (a *api) testPage(c *gin.Context, key schema.Key) error {
+	var in struct {
+		Receiver string `json:"receiver"`
+	}
+	if err := orgWide(key); err != nil {
+		return err
+	}
+	if err := body(c, &in); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, gin.H{"results": a.l.pager.Test(c.Request.Context(), in.Receiver)})
+	return nil
+}
+
+func (a *api) pages(c *gin.Context, key schema.Key) error {
+	if err := orgWide(key); err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, gin.H{"pending": a.l.pager.Pending()})
+	return nil
+}

@@ -1,0 +1,401 @@
+package enforce
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/flyball/flyball/enforce/directive"
+	"github.com/flyball/flyball/enforce/ledger"
+	"github.com/flyball/flyball/schema"
+)
+
+// InputError is a mistake of the caller, with the HTTP status that says so.
+type InputError struct {
+	Status     int
+	Detail     string
+	RetryAfter time.Duration
+}
+
+func (e InputError) Error() string { return e.Detail }
+
+func badInput(format string, args ...any) error {
+	return InputError{Status: http.StatusBadRequest, Detail: fmt.Sprintf(format, args...)}
+}
+
+func forbidden(format string, args ...any) error {
+	return InputError{Status: http.StatusForbidden, Detail: fmt.Sprintf(format, args...)}
+}
+
+func gone(format string, args ...any) error {
+	return InputError{Status: http.StatusGone, Detail: fmt.Sprintf(format, args...)}
+}
+
+func unavailable(after time.Duration, format string, args ...any) error {
+	return InputError{Status: http.StatusServiceUnavailable, Detail: fmt.Sprintf(format, args...), RetryAfter: after}
+}
+
+// Answer is what a limiter is told about one call.
+type Answer struct {
+	Decision    directive.Verdict `json:"decision"`
+	Model       string            `json:"model,omitempty"` // to use instead
+	Status      int               `json:"status"`          // for the denied call
+	RetryAfterS int               `json:"retry_after_s,omitempty"`
+	WaitMS      int64             `json:"wait_ms,omitempty"`
+	Guard       string            `json:"guard,omitempty"`
+	Reason      string            `json:"reason,omitempty"`
+	Outcome     string            `json:"outcome,omitempty"`
+	Criticality string            `json:"criticality"`
+	Revision    string            `json:"revision"`
+	Budgets     []Budget          `json:"budgets,omitempty"` // the numbers that the answer was made of
+}
+
+// Budget is one guard on one scope, with the very numbers that decisions use.
+type Budget struct {
+	Guard       string           `json:"guard"`
+	Scope       string           `json:"scope"`
+	Measure     string           `json:"measure"`
+	Limit       string           `json:"limit"`
+	Spend       string           `json:"spend"`
+	Holds       string           `json:"holds"`
+	Leases      string           `json:"leases"`
+	Left        string           `json:"left"`
+	Window      directive.Window `json:"window"`
+	AsOf        time.Time        `json:"as_of"` // of the last entry that changed it
+	Mode        string           `json:"mode"`
+	Warming     bool             `json:"warming,omitempty"`
+	UnclearTool int64            `json:"unclear_tool_calls,omitempty"` // of unknown effect, not part of external_writes
+	Overshoot   *Overshoot       `json:"overshoot_bound,omitempty"`
+}
+
+// weight is an answer with what a lease needs of it.
+type weight struct {
+	Answer
+	Decision directive.Decision
+	ask      ledger.Pending
+	accounts []accountRef
+}
+
+// askOf is the most a call may use.
+func (l *Loop) askOf(c *directive.Call, model string, now time.Time) ledger.Pending {
+	if c.Tool != "" && c.Model == "" {
+		return ledger.Pending{ToolCalls: 1}
+	}
+	in, out := c.InputTokens, c.MaxOutputTokens
+	if in == 0 {
+		in = assumedInput
+	}
+	if out == 0 {
+		out = assumedOutput
+	}
+	p := ledger.Pending{ModelCalls: 1, Tokens: int64(in + out)}
+	if l.o.Pricer != nil {
+		most, _ := l.o.Pricer.Ceiling(c.Tenant, c.Provider, model, in, out, now)
+		p.Exposure = schema.SumOf(int64(most))
+	}
+	return p
+}
+
+// What a call is assumed to use that does not say.
+const (
+	assumedInput  = 8000
+	assumedOutput = 1000
+)
+
+// meets reports whether a guard looks at a call.
+func (g *Guard) meets(c *directive.Call, criticality string) bool {
+	for i := range g.family.Match {
+		m := &g.family.Match[i]
+		if v, known := c.Field(m.Field, criticality); known && !slices.Contains(m.Values, v) {
+			return false
+		}
+	}
+	if c.Model == "" && slices.Contains(g.family.Scope, directive.Model) {
+		return false
+	}
+	return true
+}
+
+// weigh answers for a call by directives and by every budget that applies to it, with
+// what it asks for if it asks. mu is held. The one rule: a rung is tripped by spend +
+// holds + leases + ask over its threshold, and by spend that has reached it. All
+// scopes that apply are looked at; a scope can only make the answer stricter.
+func (l *Loop) weigh(c *directive.Call, now time.Time, asks bool) (weight, error) {
+	d := l.set.Decide(c, now)
+	w := weight{Decision: d}
+	var ask *ledger.Pending
+	model := c.Model
+	if d.Verdict == directive.Downgraded {
+		model = d.Model
+	}
+	if asks {
+		w.ask = l.askOf(c, model, now)
+		ask = &w.ask
+	}
+	if d.Verdict != directive.Deny {
+		type hit struct {
+			g *Guard
+			r rung
+			a *ledger.Account
+		}
+		var worst *hit
+		look := func() error {
+			worst, w.accounts, w.Budgets = nil, w.accounts[:0], w.Budgets[:0]
+			refs := map[string]bool{}
+			for i := range l.policy.Guards {
+				g := &l.policy.Guards[i]
+				if len(g.rungs) == 0 || !g.meets(c, d.Criticality) {
+					continue
+				}
+				a, err := l.ledger.Find(g.index, now, c.Value, asks)
+				if err != nil {
+					return err
+				}
+				if a == nil {
+					a = &ledger.Account{Family: g.index}
+				} else if !refs[a.Key()] && g.measure.pending != nil && asks {
+					refs[a.Key()] = true
+					w.accounts = append(w.accounts, accountRef{[]byte(a.Key()), a.Start, a.End})
+				}
+				i, _ := g.asked(a, ask)
+				if g.Mode == "warn" || i < 0 || slices.Contains(g.Exempt, d.Criticality) {
+					continue
+				}
+				h := &hit{g, g.rungs[i], a}
+				if worst == nil || h.r.Do.Severity() > worst.r.Do.Severity() || h.r.Do.Severity() == worst.r.Do.Severity() && g.precedence() > worst.g.precedence() {
+					worst = h
+				}
+			}
+			return nil
+		}
+		if err := look(); err != nil {
+			return w, err
+		}
+		if worst != nil && worst.r.Do == directive.Downgrade && d.Verdict != directive.Downgraded {
+			models := l.downgradeMap(worst.g, worst.a, now)
+			m := models[c.Model]
+			if m == "" {
+				m = models["*"]
+			}
+			if m != "" && m != c.Model {
+				w.Decision.Verdict, w.Decision.Model, w.Decision.Guard, w.Decision.Outcome = directive.Downgraded, m, worst.g.Name, worst.g.Outcome
+				w.Decision.Reason = l.reasonFor(worst.g, worst.a, ask)
+				if asks { // the ask is that of the cheaper model, and every budget is asked again
+					w.ask = l.askOf(c, m, now)
+					if err := look(); err != nil {
+						return w, err
+					}
+				}
+				cheaper := *c
+				cheaper.Model = m
+				if dd := l.set.Decide(&cheaper, now); dd.Verdict == directive.Deny {
+					w.Decision = dd
+					worst = nil
+				}
+			}
+		}
+		if worst != nil {
+			switch {
+			case worst.r.Do.Denies():
+				w.Decision = directive.Decision{Verdict: directive.Deny, Guard: worst.g.Name, Reason: l.reasonFor(worst.g, worst.a, ask), Outcome: worst.g.Outcome, Criticality: d.Criticality, Version: d.Version}
+				if worst.a.End != 0 && worst.r.Do == directive.SoftBlock {
+					w.Decision.RetryAfter = time.Duration(worst.a.End - now.UnixNano())
+				}
+			case worst.r.Do == directive.Throttle && w.Decision.Verdict == directive.Allow:
+				w.Decision.Verdict, w.Decision.Guard, w.Decision.Wait = directive.Wait, worst.g.Name, time.Second
+				w.Decision.Reason = l.reasonFor(worst.g, worst.a, ask)
+			}
+		}
+	}
+	w.Answer = answerOf(&w.Decision)
+	return w, nil
+}
+
+func (l *Loop) reasonFor(g *Guard, a *ledger.Account, ask *ledger.Pending) string {
+	s := fmt.Sprintf("%s: %s used of %s in %s", g.Name, g.measure.show(g.measure.value(g, a, &a.Counts)), g.measure.show(mustSum(g.limit)), windowText(g.family.Window, a))
+	if g.measure.pending != nil {
+		if p := g.measure.pending(&a.Holds).Plus(g.measure.pending(&a.Leases)); p.Sign() > 0 {
+			s += fmt.Sprintf(", %s more is reserved", g.measure.show(p))
+		}
+		if ask != nil {
+			s += fmt.Sprintf(", the call may need %s", g.measure.show(g.measure.pending(ask)))
+		}
+	}
+	return s
+}
+
+// precedence orders the reasons of denials as directive.Set does.
+func (g *Guard) precedence() int {
+	has := func(d directive.Dim) bool { return slices.Contains(g.family.Scope, d) }
+	switch {
+	case has(directive.Run):
+		return 5
+	case has(directive.User):
+		return 4
+	case has(directive.Feature), has(directive.Workflow), has(directive.Agent), has(directive.Model):
+		return 3
+	case !g.family.Org:
+		return 2
+	}
+	return 1
+}
+
+func answerOf(d *directive.Decision) Answer {
+	a := Answer{Decision: d.Verdict, Model: d.Model, Status: d.Status(), Guard: d.Guard, Reason: d.Reason, Outcome: d.Outcome, Criticality: d.Criticality, Revision: d.Version.String(), WaitMS: d.Wait.Milliseconds()}
+	if d.RetryAfter > 0 {
+		a.RetryAfterS = int((d.RetryAfter + time.Second - 1) / time.Second)
+	}
+	return a
+}
+
+// Check answers for a call without reserving anything.
+func (l *Loop) Check(c *directive.Call) (Answer, error) {
+	l.mu.Lock()
+	w, err := l.weigh(c, time.Now(), false)
+	l.mu.Unlock()
+	if err != nil {
+		return Answer{}, err
+	}
+	l.metrics.checks.WithLabelValues(w.Answer.Decision.String()).Inc()
+	return w.Answer, nil
+}
+
+// Charge books what a gateway reports of a call that was admitted, until its span
+// comes: a hold without a lease before it.
+func (l *Loop) Charge(c directive.Call, u Settlement, key string) error {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w, err := l.weigh(&c, now, true)
+	if err != nil {
+		return err
+	}
+	tokens, err := u.Counts()
+	if err != nil {
+		return err
+	}
+	w.ask.Tokens = int64(tokens.TotalInput() + tokens.TotalOutput())
+	if l.o.Pricer != nil {
+		cost, _ := l.o.Pricer.Cost(c.Tenant, c.Provider, c.Model, &tokens, now)
+		w.ask.Exposure = schema.SumOf(int64(cost))
+	}
+	p := &promise{ID: fmt.Sprintf("charge-%d-%s", now.UnixNano(), key), Key: key, Call: c, Ask: pendingOf(w.ask), Accounts: w.accounts, Hold: true, Made: now.UnixNano(), Expires: now.Add(holdTTL).UnixNano(), Response: u.ResponseID, Usage: &u}
+	if err := l.addPromise(p); err != nil {
+		return err
+	}
+	_, err = l.appendOwn(&own{Op: "reserve", Promise: []*promise{p}, At: now.UnixNano()})
+	return err
+}
+
+// Budgets are the guards and the accounts they look at that a reader may see, the
+// nearest to their limits first.
+func (l *Loop) Budgets(allow func(tenant string) bool, guard string, most int) []Budget {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	type row struct {
+		b    Budget
+		used float64
+	}
+	var rows []row
+	l.ledger.Each(func(a *ledger.Account) bool {
+		if !a.Live(now) {
+			return true
+		}
+		for _, g := range l.byFamily[a.Family] {
+			if guard != "" && g.Name != guard || len(g.rungs) == 0 {
+				continue
+			}
+			values, _ := l.ledger.Scope(a)
+			if t, bound := values["tenant"]; bound && !allow(t) || !bound && !allow(schema.AllTenants) {
+				continue
+			}
+			l.ledger.Advance(a, now)
+			b := l.budget(g, a)
+			v, _ := g.measure.value(g, a, &a.Counts).Big().Float64()
+			limit, _ := g.limit.Float64()
+			rows = append(rows, row{b, v / max(limit, 1)})
+		}
+		return true
+	})
+	slices.SortFunc(rows, func(a, b row) int {
+		switch {
+		case a.used > b.used:
+			return -1
+		case a.used < b.used:
+			return 1
+		}
+		return 0
+	})
+	out := make([]Budget, 0, min(most, len(rows)))
+	for _, r := range rows[:min(most, len(rows))] {
+		out = append(out, r.b)
+	}
+	return out
+}
+
+func (l *Loop) budget(g *Guard, a *ledger.Account) Budget {
+	values, run := l.ledger.Scope(a)
+	_, warming := l.ledger.Warming(a.Family)
+	b := Budget{Guard: g.Name, Scope: scopeText(values, run), Measure: g.Measure, Limit: g.measure.show(mustSum(g.limit)), Spend: g.measure.show(g.measure.value(g, a, &a.Counts)), Holds: g.measure.show(schema.Sum{}), Leases: g.measure.show(schema.Sum{}),
+		Window: windowOf(g.family.Window, a), AsOf: time.Unix(0, a.Touched).UTC(), Mode: g.Mode, Warming: warming, UnclearTool: a.Unclear}
+	if g.measure.pending != nil {
+		b.Holds, b.Leases = g.measure.show(g.measure.pending(&a.Holds)), g.measure.show(g.measure.pending(&a.Leases))
+	}
+	_, left := g.asked(a, nil)
+	b.Left = g.measure.show(left)
+	b.Overshoot = l.overshoot(g, a)
+	return b
+}
+
+// BudgetsFor are the budgets that apply to a call, whether or not anything was
+// counted on them yet.
+func (l *Loop) BudgetsFor(c *directive.Call) ([]Budget, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	var out []Budget
+	for i := range l.policy.Guards {
+		g := &l.policy.Guards[i]
+		if len(g.rungs) == 0 || !g.meets(c, l.policy.Critical.Criticality(c)) {
+			continue
+		}
+		a, err := l.ledger.Find(g.index, now, c.Value, true)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, l.budget(g, a))
+	}
+	return out, nil
+}
+
+// Overshoot says by how much a budget may be overspent before its limit holds.
+type Overshoot struct {
+	USD         string        `json:"usd"`
+	ExportDelay time.Duration `json:"export_delay_ns"` // span end to receipt, mean of late
+	Propagation time.Duration `json:"propagation_ns"`  // receipt to acknowledgement, the last measured
+	PerSecond   string        `json:"usd_per_second"`  // spend of this budget, trailing mean
+}
+
+// overshoot is (export delay + propagation) x the rate of spend; what is leased
+// cannot overshoot. It is nil where nothing was measured yet.
+func (l *Loop) overshoot(g *Guard, a *ledger.Account) *Overshoot {
+	if g.Measure != "cost" || a.Touched == 0 || a.First == 0 || a.Touched <= a.First {
+		return nil
+	}
+	from := max(a.First, a.Start)
+	seconds := float64(a.Touched-from) / 1e9
+	if seconds < 1 {
+		return nil
+	}
+	export := time.Duration(max(0, a.Received*1e6-a.Ended))
+	var slowest time.Duration
+	for _, x := range l.limiters.byID {
+		slowest = max(slowest, x.took)
+	}
+	spend, _ := a.Exposure.Big().Float64()
+	rate := spend / seconds
+	bound := rate * (export + slowest).Seconds()
+	return &Overshoot{USD: schema.Money(bound).String(), ExportDelay: export, Propagation: slowest, PerSecond: schema.Money(rate).String()}
+}

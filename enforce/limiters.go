@@ -1,0 +1,340 @@
+package enforce
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/flyball/flyball/enforce/directive"
+	"github.com/flyball/flyball/schema"
+)
+
+// limiters is who enforces, and what each has acknowledged.
+type limiters struct {
+	byID      map[string]*limiter
+	published map[string]bool // directives that limiters were told of
+	recent    []issue         // what was published lately, the oldest first
+	seq       uint64          // of the last event
+}
+
+// limiter is one that acknowledged something.
+type limiter struct {
+	id, key string
+	acked   directive.Version
+	at      time.Time
+	first   time.Time
+	took    time.Duration // time to enforce of the last issue that it acknowledged
+	digest  string
+	allow   func(tenant string) bool
+	acks    []acked // the latest, the oldest first
+}
+
+type acked struct {
+	v  directive.Version
+	at int64
+}
+
+// ackTime is when the limiter acknowledged a version or one after it, in unix
+// nanoseconds.
+func (x *limiter) ackTime(v directive.Version) int64 {
+	for _, a := range x.acks {
+		if !a.v.Less(v) {
+			return a.at
+		}
+	}
+	return x.at.UnixNano()
+}
+
+// issue is a directive or a flip that was published.
+type issue struct {
+	id       string
+	version  directive.Version
+	received int64 // of the span that led to it, unix ms; 0 where time or a person did
+	ended    int64 // of that span, unix ns
+	at       time.Time
+}
+
+func (m *limiters) init() {
+	m.byID, m.published = map[string]*limiter{}, map[string]bool{}
+}
+
+const (
+	keepIssues    = 4096
+	limiterActive = 5 * time.Minute
+	maxLimiters   = 10_000
+)
+
+func (m *limiters) issued(id string, v directive.Version, received, ended int64, at time.Time) {
+	if len(m.recent) >= keepIssues {
+		m.recent = slices.Delete(m.recent, 0, keepIssues/4)
+	}
+	m.recent = append(m.recent, issue{id, v, received, ended, at})
+}
+
+// pass forgets limiters that were not heard of for a day.
+func (m *limiters) pass(now time.Time) {
+	for id, x := range m.byID {
+		if now.Sub(x.at) > 24*time.Hour {
+			delete(m.byID, id)
+		}
+	}
+}
+
+func (m *limiters) active() (n int) {
+	now := time.Now()
+	for _, x := range m.byID {
+		if now.Sub(x.at) < limiterActive {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *limiters) lag(current directive.Version) (most uint64) {
+	now := time.Now()
+	for _, x := range m.byID {
+		if now.Sub(x.at) >= limiterActive {
+			continue
+		}
+		behind := uint64(0)
+		if x.acked.Epoch != current.Epoch {
+			behind = current.Revision
+		} else if x.acked.Revision < current.Revision {
+			for _, i := range m.recent {
+				if x.acked.Less(i.version) {
+					behind++
+				}
+			}
+		}
+		most = max(most, behind)
+	}
+	return most
+}
+
+// ackedSince says which active limiters acknowledged a version, and how long after
+// the instant.
+func (m *limiters) ackedSince(v directive.Version, since time.Time) (did []DrillLimiter, missing []string) {
+	for id, x := range m.byID {
+		switch {
+		case !x.acked.Less(v):
+			did = append(did, DrillLimiter{id, time.Duration(x.ackTime(v) - since.UnixNano())})
+		case since.Sub(x.at) < limiterActive:
+			missing = append(missing, id)
+		}
+	}
+	slices.SortFunc(did, func(a, b DrillLimiter) int { return strings.Compare(a.ID, b.ID) })
+	slices.Sort(missing)
+	return did, missing
+}
+
+// sign is the server's signature of a version.
+func (l *Loop) sign(v directive.Version) string { return l.mac("version " + v.String()) }
+
+func (l *Loop) mac(text string) string {
+	h := hmac.New(sha256.New, l.secret)
+	_, _ = h.Write([]byte(text))
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+func (l *Loop) signed(text, mac string) bool { return hmac.Equal([]byte(l.mac(text)), []byte(mac)) }
+
+// Ack is what a limiter says it applied.
+type Ack struct {
+	directive.Version
+	Token  string `json:"token"` // of that version, as the set or change had it
+	Digest string `json:"digest,omitempty"`
+}
+
+// Acknowledge notes that a limiter applied a version. key is the name of its
+// credential: an id belongs to the first that used it. It is a badInput error for a
+// version that was never published, which only a forged acknowledgement has.
+func (l *Loop) Acknowledge(id, key string, a Ack, allow func(string) bool) error {
+	now := time.Now()
+	if id == "" || len(id) > 200 {
+		return badInput("the limiter's id is empty or longer than 200 bytes")
+	}
+	if !l.signed("version "+a.Version.String(), a.Token) {
+		l.metrics.acks.WithLabelValues("forged").Inc()
+		return badInput("token is not the one that came with version %s", a.Version)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	x := l.limiters.byID[id]
+	switch {
+	case l.current.Less(a.Version):
+		l.metrics.acks.WithLabelValues("ahead").Inc()
+		return badInput("version %s was not published; this service is at %s", a.Version, l.current)
+	case x == nil && len(l.limiters.byID) >= maxLimiters:
+		return badInput("there are %d limiters already", maxLimiters)
+	case x == nil:
+		x = &limiter{id: id, key: key, first: now}
+		l.limiters.byID[id] = x
+		l.event(Event{At: now.UTC(), Kind: "limiter", Action: "follows", Actor: id, Reason: "first acknowledgement, with key " + key})
+	case x.key != key:
+		l.metrics.acks.WithLabelValues("foreign").Inc()
+		return forbidden("limiter %s belongs to the key %s", id, x.key)
+	}
+	before := x.acked
+	x.at, x.digest, x.allow = now, a.Digest, allow
+	l.metrics.acks.WithLabelValues("taken").Inc()
+	if !before.Less(a.Version) {
+		return nil
+	}
+	x.acked = a.Version
+	if len(x.acks) >= 64 {
+		x.acks = slices.Delete(x.acks, 0, 16)
+	}
+	x.acks = append(x.acks, acked{a.Version, now.UnixNano()})
+	if before == (directive.Version{}) {
+		return l.flush() // it connected: what was issued before it came is no measure of it
+	}
+	for i := len(l.limiters.recent) - 1; i >= 0; i-- {
+		s := &l.limiters.recent[i]
+		if !before.Less(s.version) {
+			break
+		}
+		if a.Version.Less(s.version) || s.received == 0 || now.Sub(s.at) > time.Hour {
+			continue
+		}
+		took := now.Sub(time.UnixMilli(s.received))
+		x.took = took
+		l.metrics.enforce.WithLabelValues(l.limiterLabel(id)).Observe(took.Seconds())
+		if s.ended != 0 {
+			l.metrics.spanToAck.WithLabelValues(l.limiterLabel(id)).Observe(max(0, now.Sub(time.Unix(0, s.ended)).Seconds()))
+		}
+	}
+	return l.flush()
+}
+
+// limiterLabel bounds the label: a hundred limiters have series of their own.
+func (l *Loop) limiterLabel(id string) string {
+	if len(l.limiters.byID) > 100 {
+		return "other"
+	}
+	return id
+}
+
+// LimiterStatus is what is known about a limiter.
+type LimiterStatus struct {
+	ID            string        `json:"id"`
+	Key           string        `json:"key,omitempty"`
+	Acknowledged  string        `json:"acknowledged"` // version
+	Behind        bool          `json:"behind"`
+	SeenAt        time.Time     `json:"seen_at"`
+	Since         time.Time     `json:"since"`
+	Active        bool          `json:"active"`
+	TimeToEnforce time.Duration `json:"time_to_enforce_ns,omitempty"` // of the last directive that it acknowledged
+}
+
+func (l *Loop) limiterStatus(now time.Time) []LimiterStatus {
+	out := []LimiterStatus{}
+	for _, x := range l.limiters.byID {
+		out = append(out, LimiterStatus{ID: x.id, Key: x.key, Acknowledged: x.acked.String(), Behind: x.acked.Less(l.current), SeenAt: x.at.UTC(), Since: x.first.UTC(), Active: now.Sub(x.at) < limiterActive, TimeToEnforce: x.took})
+	}
+	slices.SortFunc(out, func(a, b LimiterStatus) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+// leakage is what passed although a directive refused it.
+type leakage struct {
+	Propagation, Leak, Unguarded LeakCount
+}
+
+// LeakCount are calls and what they cost.
+type LeakCount struct {
+	Calls int64      `json:"calls"`
+	USD   schema.Sum `json:"usd"`
+}
+
+// observe looks whether an entry is of a call that a directive refused when it
+// started.
+func (l *Loop) observe(e *schema.Entry) {
+	p := &e.Posting
+	if l.pos < l.decided || e.Version > 1 || e.Failure == schema.Budget || p.ModelCalls+p.ToolCalls+p.Retries+p.Fallbacks+p.Hedges == 0 {
+		return
+	}
+	if p.Status == schema.CostUnpriced {
+		for _, g := range l.noPrice {
+			l.blockUnpriced(g, e)
+		}
+	}
+	if l.set.Len() == 0 && !l.kill.On {
+		return
+	}
+	c := callOf(e)
+	d := l.set.Decide(&c, time.Unix(0, e.Start))
+	if d.Verdict != directive.Deny && d.Verdict != directive.Downgraded {
+		return
+	}
+	issued, version := l.kill.Since, l.current
+	var h *live
+	if d.Directive != nil {
+		if h = l.live[d.Directive.ID]; h == nil {
+			return
+		}
+		issued, version = h.Issued, h.revised
+	}
+	if e.Start <= issued.UnixNano() {
+		return // under way before
+	}
+	has, waiting := false, false
+	for _, x := range l.limiters.byID {
+		switch {
+		case x.allow != nil && !x.allow(e.Tenant):
+		case !x.acked.Less(version):
+			has = true
+		case time.Since(x.at) < limiterActive:
+			waiting = true
+		}
+	}
+	kind, count := "unguarded", (*LeakCount)(nil)
+	switch {
+	case has && !waiting && e.Start > l.ackedAt(version):
+		kind = "leak"
+	case has || waiting:
+		kind = "propagation"
+	}
+	if h != nil {
+		switch kind {
+		case "leak":
+			count = &h.leaked.Leak
+		case "propagation":
+			count = &h.leaked.Propagation
+		default:
+			count = &h.leaked.Unguarded
+		}
+		count.Calls++
+		count.USD.Add(p.Exposure, 1)
+	}
+	l.metrics.leaks.WithLabelValues(kind).Inc()
+	l.metrics.leakedUSD.WithLabelValues(kind).Add(float64(p.Exposure) / schema.PicoPerUSD)
+}
+
+// ackedAt is when the slowest limiter acknowledged a version, in unix nanoseconds.
+func (l *Loop) ackedAt(v directive.Version) (last int64) {
+	for _, x := range l.limiters.byID {
+		if !x.acked.Less(v) {
+			last = max(last, x.ackTime(v))
+		}
+	}
+	return last
+}
+
+// callOf is what a limiter was asked about a call, as far as its entry tells.
+func callOf(e *schema.Entry) directive.Call {
+	id := &e.Posting.Identity
+	c := directive.Call{Tenant: e.Tenant, User: id[schema.User], Feature: id[schema.Feature], Workflow: id[schema.Workflow], Agent: id[schema.Agent], RunID: id[schema.Run], TraceID: e.Trace.String(), Provider: e.Provider, Tool: e.Tool, Mode: id[schema.Mode]}
+	if id[schema.Criticality] == directive.Background {
+		c.Criticality = directive.Background
+	}
+	if e.Posting.Kind.ModelLike() {
+		c.Model = e.RequestedModel
+		if c.Model == "" {
+			c.Model = e.Model
+		}
+	}
+	return c
+}

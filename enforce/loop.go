@@ -1,0 +1,533 @@
+package enforce
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/flyball/flyball/enforce/directive"
+	"github.com/flyball/flyball/enforce/feed"
+	"github.com/flyball/flyball/enforce/ledger"
+	"github.com/flyball/flyball/enforce/page"
+	"github.com/flyball/flyball/schema"
+	"github.com/flyball/flyball/schema/state"
+)
+
+// RecordKind is what a record of the log means to enforcement.
+type RecordKind uint8
+
+// The kinds. Others are skipped by the log itself.
+const (
+	RecordEntries  RecordKind = iota // a schema.Batch
+	RecordBoundary                   // the end of a chunk, Chunk is its number
+	RecordOwn                        // what Append wrote
+)
+
+// Record is one durable record of the write-ahead log.
+type Record struct {
+	Kind  RecordKind
+	Chunk uint64
+	Data  []byte // valid until the next call of Next
+	Start uint64
+	End   uint64
+}
+
+// Log is the write-ahead log as enforcement uses it.
+type Log interface {
+	// Next waits for the next durable record.
+	Next(ctx context.Context) (Record, error)
+	// Append adds a record of enforcement's own; Sync waits until it is durable.
+	Append(data []byte) (end uint64, err error)
+	Sync(ctx context.Context, end uint64) error
+	// Release says that nothing before pos is needed any more.
+	Release(pos uint64)
+}
+
+// Pricer says what a call will cost at the most.
+type Pricer interface {
+	// Ceiling is the most a call may cost with so many tokens, and whether a price for
+	// the model is known. Where it is not, the amount is the catalogue's ceiling.
+	Ceiling(tenant, provider, model string, input, output uint64, at time.Time) (most schema.Money, known bool)
+	// Cost is the cost of known tokens, and whether a price for the model is known.
+	Cost(tenant, provider, model string, tokens *schema.Tokens, at time.Time) (cost schema.Money, known bool)
+}
+
+// Options of New.
+type Options struct {
+	Store  *state.Store
+	Pricer Pricer
+	// Post books a call that a limiter reported and whose span never came; nil books none.
+	Post func(directive.Call, Settlement, time.Time) error
+	// Zone is a tenant's time zone; nil is UTC for all.
+	Zone func(tenant string) *time.Location
+	// Policy is the text of the policy; empty is DefaultPolicy.
+	Policy      []byte
+	PolicyCheck PolicyOptions
+	Pages       []page.Receiver
+	// Console is the address that links in pages point to, "" is none.
+	Console     string
+	MaxAccounts int
+	Feed        feed.Options
+	Logger      *slog.Logger
+	Registerer  prometheus.Registerer
+}
+
+// Loop is the closed loop of one node.
+type Loop struct {
+	o       Options
+	log     Log
+	metrics *metrics
+	pager   *page.Pager
+	feed    *feed.Feed
+	set     *directive.Set // what is published, for checks; safe by itself
+	secret  []byte
+
+	mu       sync.Mutex // guards everything below
+	policy   *Policy
+	version  uint64 // of the policy
+	byFamily [][]*Guard
+	noPrice  []*Guard // that block what has no price
+	ledger   *ledger.Ledger
+	live     map[string]*live
+	byKey    map[string][]*live // by account
+	kill     killState
+	current  directive.Version
+	ceiling  uint64 // revisions below it may have been published already
+	book     book
+	limiters limiters
+	light    lights
+	effects  effects
+	applied
+	saved   applied // what the ledger in the store stands at
+	decided uint64  // decisions were made up to here
+
+	dirty    chan struct{} // a commit waits to be made durable
+	released uint64
+	done     sync.WaitGroup
+	stop     context.CancelFunc
+	fail     chan error
+}
+
+// applied is how far the log has been applied.
+type applied struct {
+	pos      uint64 // entries, up to here
+	leasePos uint64 // own records, up to here
+	chunk    uint64 // of the last boundary
+	clock    int64  // unix microseconds of the last entry
+}
+
+// Names in the local store.
+const (
+	keyMeta   = "enforce/meta"
+	keySecret = "enforce/secret"
+	keyPolicy = "enforce/policy/"
+	keyLive   = "enforce/live/"
+	keyKill   = "enforce/kill"
+	keyEvents = "enforce/event/"
+	keyBook   = "enforce/book/"
+	keySpend  = "enforce/spend/"
+)
+
+// revisionBlock is how many revisions are set aside at once, so that one that was
+// published before a crash is never used again for another set.
+const revisionBlock = 10_000
+
+// New reads what the local store holds and says from which position of the log
+// enforcement has to go on; zero is from the beginning. Start begins to work.
+func New(o Options) (*Loop, uint64, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if len(o.Policy) == 0 {
+		o.Policy = DefaultPolicy
+	}
+	l := &Loop{o: o, metrics: newMetrics(o.Registerer), set: directive.NewSet(), live: map[string]*live{}, byKey: map[string][]*live{}, dirty: make(chan struct{}, 1), fail: make(chan error, 1)}
+	l.ledger = ledger.New(ledger.Options{Store: o.Store, Zone: o.Zone, MaxAccounts: o.MaxAccounts})
+	l.book.init()
+	l.limiters.init()
+	l.light.init()
+	var err error
+	if l.pager, err = page.New(page.Options{Store: o.Store, Receivers: o.Pages, Logger: o.Logger, Registerer: o.Registerer}); err != nil {
+		return nil, 0, err
+	}
+	if l.secret, err = l.node(keySecret); err != nil {
+		return nil, 0, err
+	}
+	if err := l.restore(); err != nil {
+		return nil, 0, fmt.Errorf("restore enforcement: %w", err)
+	}
+	l.o.Feed.Sign = l.sign
+	l.feed = feed.New(l.o.Feed, l.set.State())
+	l.metrics.watch(o.Registerer, l)
+	return l, l.pos, nil
+}
+
+// node reads a secret of this node, or makes it.
+func (l *Loop) node(name string) ([]byte, error) {
+	v, err := l.o.Store.Get(name)
+	if err != nil || v != nil {
+		return v, err
+	}
+	v = make([]byte, 32)
+	_, _ = rand.Read(v)
+	b := l.o.Store.NewBatch()
+	if err := b.Put(name, v); err != nil {
+		return nil, err
+	}
+	return v, b.Commit(true)
+}
+
+// restore reads position, version, policy, directives, kill switch and leases.
+func (l *Loop) restore() error {
+	v, err := l.o.Store.Get(keyMeta)
+	if err != nil {
+		return err
+	}
+	m := make([]uint64, 7)
+	for i := range m {
+		n, k := binary.Uvarint(v)
+		if k <= 0 {
+			break
+		}
+		m[i], v = n, v[k:]
+	}
+	l.pos, l.decided, l.leasePos, l.chunk = m[0], m[1], m[2], m[3]
+	l.current, l.ceiling = directive.Version{Epoch: m[4], Revision: m[5]}, m[5]
+	l.clock = int64(m[6])
+	l.saved = l.applied
+	if l.current.Epoch == 0 {
+		// A store that is new may follow one that is lost: the time of its birth is above
+		// every earlier one's.
+		l.current.Epoch = uint64(time.Now().Unix())
+	}
+	if err := l.restorePolicy(); err != nil {
+		return err
+	}
+	if err := l.restoreKill(); err != nil {
+		return err
+	}
+	if err := l.restoreLive(); err != nil {
+		return err
+	}
+	if err := l.restoreBook(); err != nil {
+		return err
+	}
+	if err := l.restoreHistory(); err != nil {
+		return err
+	}
+	if err := l.reserveRevisions(); err != nil {
+		return err
+	}
+	s := directive.State{Version: l.current, Kill: l.kill.Kill, Critical: l.policy.Critical, WhenUnknown: l.policy.WhenUnknown}
+	for _, v := range l.live {
+		if v.published() {
+			s.Directives = append(s.Directives, v.Directive)
+		}
+	}
+	return l.set.Replace(&s)
+}
+
+// reserveRevisions sets revisions aside before any of them is published.
+func (l *Loop) reserveRevisions() error {
+	l.current.Revision = l.ceiling + 1
+	l.ceiling += revisionBlock
+	b := l.o.Store.NewBatch()
+	if err := l.putMeta(b); err != nil {
+		return err
+	}
+	return b.Commit(true)
+}
+
+func (l *Loop) putMeta(b *state.Batch) error {
+	var v []byte
+	for _, n := range []uint64{l.saved.pos, l.decided, l.saved.leasePos, l.saved.chunk, l.current.Epoch, l.ceiling, uint64(l.saved.clock)} {
+		v = binary.AppendUvarint(v, n)
+	}
+	return b.Put(keyMeta, v)
+}
+
+// Start follows the log.
+func (l *Loop) Start(log Log) {
+	l.log = log
+	ctx, cancel := context.WithCancel(context.Background())
+	l.stop = cancel
+	l.done.Go(func() { l.follow(ctx) })
+	l.done.Go(func() { l.tick(ctx) })
+	l.done.Go(func() { l.persist(ctx) })
+	l.done.Go(func() { _ = l.pager.Run(ctx) })
+}
+
+// Failed delivers the error after which nothing can be decided any more: the
+// process has to stop.
+func (l *Loop) Failed() <-chan error { return l.fail }
+
+func (l *Loop) failed(err error) {
+	select {
+	case l.fail <- err:
+	default:
+	}
+}
+
+// CloseFeed ends the connections of limiters; they come back to another server.
+func (l *Loop) CloseFeed() { l.feed.Close() }
+
+// Close stops, with everything that was decided in the store. The log and the
+// store have to be open still.
+func (l *Loop) Close() error {
+	l.feed.Close()
+	if l.stop == nil {
+		return nil
+	}
+	l.stop()
+	l.done.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.checkpoint(true)
+}
+
+// slice is how many entries are applied before others get a turn.
+const slice = 256
+
+// follow is the apply loop: every record in the order of the log.
+func (l *Loop) follow(ctx context.Context) {
+	a := &applier{l: l}
+	for {
+		rec, err := l.log.Next(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				l.failed(fmt.Errorf("follow log: %w", err))
+			}
+			return
+		}
+		if err := a.record(rec); err != nil {
+			l.failed(fmt.Errorf("apply record at %d: %w", rec.Start, err))
+			return
+		}
+	}
+}
+
+// applier is the apply loop's scratch.
+type applier struct {
+	l        *Loop
+	entries  []schema.Entry
+	received []int64
+}
+
+func (a *applier) record(rec Record) error {
+	l := a.l
+	switch rec.Kind {
+	case RecordOwn:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if rec.End > l.leasePos {
+			if err := l.replayOwn(rec.Data); err != nil {
+				return err
+			}
+			l.leasePos = rec.End
+		}
+		l.pos = rec.End
+		return nil
+	case RecordBoundary:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.chunk, l.pos = rec.Chunk, rec.End
+		return nil
+	}
+	if rec.Start < l.pos {
+		return nil
+	}
+	started := time.Now()
+	n := 0
+	a.entries, a.received = a.entries[:0], a.received[:0]
+	first := true
+	flush := func(last bool) error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if first {
+			l.ledger.Begin()
+			first = false
+		}
+		for i := range a.entries {
+			if err := l.apply(&a.entries[i], a.received[i]); err != nil {
+				return err
+			}
+		}
+		n += len(a.entries)
+		a.entries, a.received = a.entries[:0], a.received[:0]
+		if !last {
+			return nil
+		}
+		l.pos = rec.End
+		if rec.End <= l.decided {
+			return nil // decided before: only the counters move
+		}
+		l.decided = rec.End
+		if err := l.judgeTouched(); err != nil {
+			return err
+		}
+		if err := l.judgeKill(time.UnixMicro(l.clock)); err != nil {
+			return err
+		}
+		return l.flush()
+	}
+	err := schema.EachEntry(rec.Data, func(raw schema.RawEntry) error {
+		if len(a.entries) < cap(a.entries) {
+			a.entries = a.entries[:len(a.entries)+1]
+		} else {
+			a.entries = append(a.entries, schema.Entry{})
+		}
+		e := &a.entries[len(a.entries)-1]
+		*e = schema.Entry{}
+		if err := raw.DecodeShared(e); err != nil {
+			return err
+		}
+		a.received = append(a.received, raw.Received)
+		if len(a.entries) >= slice && raw.Sign > 0 { // a replacement stays together
+			return flush(false)
+		}
+		return nil
+	})
+	if err = errors.Join(err, flush(true)); err != nil {
+		return err
+	}
+	l.metrics.applied.Add(float64(n))
+	l.metrics.apply.Observe(time.Since(started).Seconds())
+	return nil
+}
+
+// apply moves the counters, what is pending, and what only watches.
+func (l *Loop) apply(e *schema.Entry, received int64) error {
+	l.clock = max(l.clock, e.RecordedAt)
+	if err := l.ledger.Apply(e, received); err != nil {
+		return err
+	}
+	if err := l.replaceHold(e); err != nil {
+		return err
+	}
+	l.kill.history.add(e)
+	l.light.saw(e)
+	l.kill.received = received
+	if e.Sign > 0 {
+		l.observe(e)
+	}
+	return nil
+}
+
+// tick does what time asks for.
+func (l *Loop) tick(ctx context.Context) {
+	t := time.NewTicker(250 * time.Millisecond)
+	defer t.Stop()
+	var lastSave, lastExpire time.Time
+	lastExpire = time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-t.C:
+			l.mu.Lock()
+			err := l.pass(now)
+			if err == nil && now.Sub(lastSave) >= time.Second {
+				lastSave = now
+				err = l.checkpoint(false)
+			}
+			if err == nil && now.Sub(lastExpire) >= 6*time.Hour {
+				lastExpire = now
+				if n, eerr := l.ledger.Expire(now); eerr != nil {
+					l.o.Logger.Error("expire ledger", "err", eerr)
+				} else if n > 0 {
+					l.o.Logger.Info("expired accounts of the ledger", "accounts", n)
+				}
+				l.expireEvents(now)
+			}
+			l.mu.Unlock()
+			if err != nil {
+				l.failed(fmt.Errorf("enforcement: %w", err))
+				return
+			}
+		}
+	}
+}
+
+// pass looks at what changes without an entry: windows that ended or moved on,
+// leases that ran out, the kill switch. mu is held.
+func (l *Loop) pass(now time.Time) error {
+	if err := l.expireBook(now); err != nil {
+		return err
+	}
+	if err := l.refreshLive(now); err != nil {
+		return err
+	}
+	if err := l.passKill(now); err != nil {
+		return err
+	}
+	l.passLight(now)
+	l.limiters.pass(now)
+	return l.flush()
+}
+
+// checkpoint saves what changed in the ledger with the position it stands at. The
+// log has to be durable as far as anything in it, which what was read from it is;
+// own records may be ahead. mu is held.
+func (l *Loop) checkpoint(wait bool) error {
+	if l.log != nil && l.leasePos > l.pos {
+		if err := l.log.Sync(context.Background(), l.leasePos); err != nil {
+			return fmt.Errorf("sync log before checkpoint: %w", err)
+		}
+	}
+	b := l.o.Store.NewBatch()
+	if err := l.ledger.Save(b); err != nil {
+		return err
+	}
+	if err := l.saveBook(b); err != nil {
+		return err
+	}
+	if err := l.saveHistory(b); err != nil {
+		return err
+	}
+	l.saved = l.applied
+	if err := l.putMeta(b); err != nil {
+		return err
+	}
+	if err := b.Commit(wait); err != nil {
+		return err
+	}
+	l.ledger.Shrink()
+	l.released = l.saved.pos
+	l.poke()
+	return nil
+}
+
+// poke asks persist to make durable what was committed.
+func (l *Loop) poke() {
+	select {
+	case l.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// persist makes commits durable, many at a time, and then does what had to wait for it.
+func (l *Loop) persist(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.dirty:
+		}
+		l.mu.Lock()
+		released := l.released
+		l.mu.Unlock()
+		if err := l.o.Store.Sync(); err != nil {
+			l.failed(err)
+			return
+		}
+		l.log.Release(released)
+		l.pager.Wake()
+	}
+}

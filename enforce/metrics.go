@@ -1,0 +1,66 @@
+package enforce
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// metrics of the loop. No label has a user, a run or a tenant.
+type metrics struct {
+	applied   prometheus.Counter
+	apply     prometheus.Histogram
+	revisions prometheus.Counter
+	events    *prometheus.CounterVec
+	enforce   *prometheus.HistogramVec
+	spanToAck *prometheus.HistogramVec
+	leaks     *prometheus.CounterVec
+	leakedUSD *prometheus.CounterVec
+	checks    *prometheus.CounterVec
+	leases    *prometheus.CounterVec
+	acks      *prometheus.CounterVec
+	drift     prometheus.Gauge
+	newUsers  prometheus.Counter
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	f := promauto.With(r)
+	return &metrics{
+		applied:   f.NewCounter(prometheus.CounterOpts{Name: "flyball_ledger_entries_total", Help: "Entries applied to the ledger."}),
+		apply:     f.NewHistogram(prometheus.HistogramOpts{Name: "flyball_ledger_apply_seconds", Help: "Time to apply one record of the log and to decide on it.", Buckets: prometheus.ExponentialBuckets(50e-6, 2, 14)}),
+		revisions: f.NewCounter(prometheus.CounterOpts{Name: "flyball_directive_revisions_total", Help: "Revisions of the set of directives that were published."}),
+		events:    f.NewCounterVec(prometheus.CounterOpts{Name: "flyball_enforcement_events_total", Help: "What enforcement did, by kind."}, []string{"kind"}),
+		enforce:   f.NewHistogramVec(prometheus.HistogramOpts{Name: "flyball_time_to_enforce_seconds", Help: "From the receipt of the span that crossed a limit to the acknowledgement of a limiter, by the service's clock.", Buckets: prometheus.ExponentialBuckets(1e-3, 2, 14)}, []string{"limiter"}),
+		spanToAck: f.NewHistogramVec(prometheus.HistogramOpts{Name: "flyball_span_end_to_applied_seconds", Help: "From the end of the span that crossed a limit to the acknowledgement of a limiter; two clocks, and the exporter's delay in between.", Buckets: prometheus.ExponentialBuckets(1e-3, 2, 18)}, []string{"limiter"}),
+		leaks:     f.NewCounterVec(prometheus.CounterOpts{Name: "flyball_leaked_calls_total", Help: "Calls that started although a directive refused them: propagation before a limiter had acknowledged it, leak after, unguarded where no limiter ever did."}, []string{"kind"}),
+		leakedUSD: f.NewCounterVec(prometheus.CounterOpts{Name: "flyball_leaked_usd_total", Help: "What those calls cost."}, []string{"kind"}),
+		checks:    f.NewCounterVec(prometheus.CounterOpts{Name: "flyball_checks_total", Help: "Questions of limiters, by answer."}, []string{"verdict"}),
+		leases:    f.NewCounterVec(prometheus.CounterOpts{Name: "flyball_leases_total", Help: "What became of budget leases."}, []string{"outcome"}),
+		acks:      f.NewCounterVec(prometheus.CounterOpts{Name: "flyball_limiter_acks_total", Help: "Acknowledgements of limiters, by outcome."}, []string{"outcome"}),
+		drift:     f.NewGauge(prometheus.GaugeOpts{Name: "flyball_ledger_drift_accounts", Help: "Accounts that differ from the journal, at the last verification."}),
+		newUsers:  f.NewCounter(prometheus.CounterOpts{Name: "flyball_ledger_new_accounts_total", Help: "Accounts that were opened; a sudden rise is a sender that makes up ids."}),
+	}
+}
+
+func (m *metrics) watch(r prometheus.Registerer, l *Loop) {
+	f := promauto.With(r)
+	gauge := func(name, help string, v func() float64) {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return v()
+		})
+	}
+	gauge("flyball_directives", "Directives in force.", func() float64 { return float64(l.set.Len()) })
+	gauge("flyball_kill_switch", "1 while the org's kill switch is on.", func() float64 {
+		if l.kill.On {
+			return 1
+		}
+		return 0
+	})
+	gauge("flyball_ledger_accounts", "Accounts of the ledger in memory.", func() float64 { n, _, _ := l.ledger.Stats(); return float64(n) })
+	gauge("flyball_leases_open", "Leases that are neither settled nor released.", func() float64 { return float64(len(l.book.leases)) })
+	gauge("flyball_holds_open", "Reported spend whose span has not arrived.", func() float64 { return float64(l.book.holds()) })
+	gauge("flyball_limiters", "Limiters that acknowledged something within five minutes.", func() float64 { return float64(l.limiters.active()) })
+	gauge("flyball_feed_lag_revisions", "Revisions that the slowest active limiter has not acknowledged.", func() float64 { return float64(l.limiters.lag(l.current)) })
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "flyball_feed_connections", Help: "Limiters that follow by server-sent events."}, func() float64 { return float64(l.feed.Connections()) })
+}

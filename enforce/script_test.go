@@ -1,0 +1,660 @@
+package enforce
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/flyball/flyball/enforce/directive"
+	"github.com/flyball/flyball/enforce/page"
+	"github.com/flyball/flyball/schema"
+	"github.com/flyball/flyball/schema/state"
+)
+
+// fixedPrices are the prices of scripts: USD per million tokens of input and output.
+type fixedPrices map[string][2]int64
+
+func (f fixedPrices) Ceiling(_, _, model string, in, out uint64, _ time.Time) (schema.Money, bool) {
+	p, ok := f[model]
+	if !ok {
+		p = [2]int64{15, 75}
+	}
+	return schema.Money(int64(in)*p[0]*1e6 + int64(out)*p[1]*1e6), ok
+}
+
+func (f fixedPrices) Cost(tenant, provider, model string, t *schema.Tokens, at time.Time) (schema.Money, bool) {
+	return f.Ceiling(tenant, provider, model, t.TotalInput(), t.TotalOutput(), at)
+}
+
+var scriptPrices = fixedPrices{"m-5": {1, 10}, "m-5-mini": {0, 1}, "m-dear": {10, 100}}
+
+// memoryLog is the log of a script: what was appended, in order. Records survive a
+// crash of the loop as those of the real log do.
+type memoryLog struct {
+	records []Record
+	read    int
+	chunk   uint64
+}
+
+func (m *memoryLog) Next(context.Context) (Record, error) {
+	if m.read == len(m.records) {
+		return Record{}, errors.New("at the end")
+	}
+	m.read++
+	return m.records[m.read-1], nil
+}
+
+func (m *memoryLog) add(k RecordKind, data []byte) uint64 {
+	start := uint64(0)
+	if n := len(m.records); n > 0 {
+		start = m.records[n-1].End
+	}
+	r := Record{Kind: k, Data: slices.Clone(data), Start: start, End: start + 100}
+	if k == RecordBoundary {
+		m.chunk++
+		r.Chunk = m.chunk
+	}
+	m.records = append(m.records, r)
+	return r.End
+}
+
+func (m *memoryLog) Append(data []byte) (uint64, error) { return m.add(RecordOwn, data), nil }
+
+func (m *memoryLog) Sync(context.Context, uint64) error { return nil }
+
+func (m *memoryLog) Release(uint64) {}
+
+// script is a running script.
+type script struct {
+	t      *testing.T
+	dir    string
+	zones  map[string]*time.Location
+	policy []byte
+	log    *memoryLog
+	store  *state.Store
+	loop   *Loop
+	apply  *applier
+	leases map[string]string
+	spans  int
+	posted map[string]*schema.Entry // by name, to correct them
+	seen   map[string]bool          // pages that were asked for already
+	late   []string                 // reported calls without a span
+}
+
+func (s *script) fatal(line int, format string, args ...any) {
+	s.t.Helper()
+	s.t.Fatalf("line %d: %s", line, fmt.Sprintf(format, args...))
+}
+
+// start opens the loop on what the store and the log hold.
+func (s *script) start() {
+	s.t.Helper()
+	var err error
+	if s.store == nil {
+		if s.store, err = state.Open(state.Options{Dir: s.dir}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	l, from, err := New(Options{Store: s.store, Pricer: scriptPrices, Policy: s.policy, Zone: func(t string) *time.Location { return s.zones[t] },
+		Pages: []page.Receiver{{Name: "oncall", Webhook: &page.Webhook{URL: "https://example.com/hook", Secrets: []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}}},
+		Post: func(c directive.Call, u Settlement, _ time.Time) error {
+			s.late = append(s.late, c.SpanID+" "+u.ResponseID)
+			return nil
+		}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	l.log = s.log
+	s.loop, s.apply = l, &applier{l: l}
+	s.log.read = slices.IndexFunc(s.log.records, func(r Record) bool { return r.Start >= from })
+	if s.log.read < 0 {
+		s.log.read = len(s.log.records)
+	}
+	s.follow()
+}
+
+func (s *script) follow() {
+	s.t.Helper()
+	for s.log.read < len(s.log.records) {
+		r, _ := s.log.Next(s.t.Context())
+		if err := s.apply.record(r); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// words splits a line; quotes keep words together.
+func words(line string) (out []string) {
+	var b strings.Builder
+	quoted, any := false, false
+	for _, r := range line {
+		switch {
+		case r == '"':
+			quoted, any = !quoted, true
+		case r == ' ' && !quoted:
+			if b.Len() > 0 || any {
+				out = append(out, b.String())
+				b.Reset()
+				any = false
+			}
+		default:
+			b.WriteRune(r)
+		}
+	}
+	if b.Len() > 0 || any {
+		out = append(out, b.String())
+	}
+	return out
+}
+
+func fields(list []string) map[string]string {
+	m := map[string]string{}
+	for _, w := range list {
+		k, v, _ := strings.Cut(w, "=")
+		m[k] = v
+	}
+	return m
+}
+
+// entry makes an entry of key=value words.
+func (s *script) entry(line int, f map[string]string) *schema.Entry {
+	s.t.Helper()
+	e := &schema.Entry{Sign: 1, Version: 1}
+	s.spans++
+	now := time.Now()
+	e.Start, e.RecordedAt = now.Add(-time.Second).UnixNano(), now.UnixMicro()
+	e.Duration = int64(time.Second)
+	e.Kind, e.Posting.Kind = schema.KindModel, schema.KindModel
+	e.Posting.Status = schema.CostPriced
+	e.Posting.ModelCalls = 1
+	copy(e.Trace[:], fmt.Sprintf("%016x", s.spans))
+	copy(e.Span[:], fmt.Sprintf("%08x", s.spans))
+	num := func(v string) uint64 {
+		n, err := strconv.ParseUint(v, 10, 64)
+		if err != nil {
+			s.fatal(line, "%v", err)
+		}
+		return n
+	}
+	for k, v := range f {
+		switch k {
+		case "name":
+		case "tenant":
+			e.Tenant = v
+		case "model":
+			e.Model = v
+		case "provider":
+			e.Provider = v
+		case "cost":
+			m, err := schema.ParseMoney(v)
+			if err != nil {
+				s.fatal(line, "%v", err)
+			}
+			e.Posting.Cost, e.Posting.Exposure = m, m
+		case "exposure":
+			m, err := schema.ParseMoney(v)
+			if err != nil {
+				s.fatal(line, "%v", err)
+			}
+			e.Posting.Exposure, e.Posting.Status = m, schema.CostUnpriced
+		case "tokens":
+			e.Posting.Tokens.Input = num(v)
+		case "output":
+			e.Posting.Tokens.Output = num(v)
+		case "retries":
+			e.Posting.Retries, e.Posting.ModelCalls = uint32(num(v)), 0
+		case "hidden":
+			e.Posting.Hidden = uint32(num(v))
+		case "tool":
+			e.Tool, e.Kind, e.Posting.Kind = v, schema.KindTool, schema.KindTool
+			e.Posting.ModelCalls, e.Posting.ToolCalls = 0, 1
+		case "effect":
+			e.Effect = schema.Effect(slices.Index(schema.EffectNames, v))
+		case "failure":
+			e.Failure = schema.Failure(slices.Index(schema.FailureNames, v))
+		case "trace":
+			id, err := schema.ParseTraceID(v)
+			if err != nil {
+				s.fatal(line, "%v", err)
+			}
+			e.Trace = id
+		case "span":
+			id, err := schema.ParseSpanID(v)
+			if err != nil {
+				s.fatal(line, "%v", err)
+			}
+			e.Span = id
+		case "response":
+			e.ResponseID = v
+		case "start":
+			at, err := time.Parse(time.RFC3339, v)
+			if err != nil {
+				s.fatal(line, "%v", err)
+			}
+			e.Start = at.UnixNano()
+		case "lasts":
+			d, err := time.ParseDuration(v)
+			if err != nil {
+				s.fatal(line, "%v", err)
+			}
+			e.Duration = int64(d)
+		default:
+			i := slices.Index(schema.Dims[:], k)
+			if i < 0 {
+				s.fatal(line, "unknown field %q", k)
+			}
+			e.Posting.Identity[i] = v
+		}
+	}
+	if e.Posting.Identity[schema.Run] == "" {
+		e.Posting.Identity[schema.Run] = e.Trace.String()
+	}
+	return e
+}
+
+// post appends entries as one record of the log, and applies it.
+func (s *script) post(list ...*schema.Entry) {
+	s.t.Helper()
+	var b schema.Batch
+	b.Reset(time.Now().UnixMicro())
+	for _, e := range list {
+		b.Add(e.Sign, e.Version, time.Now().UnixMilli(), schema.AppendCall(nil, &e.Call), schema.AppendPosting(nil, &e.Posting, &e.Call))
+	}
+	s.log.add(RecordEntries, b.Bytes())
+	s.follow()
+}
+
+func callFrom(f map[string]string) directive.Call {
+	out, _ := strconv.ParseUint(f["output"], 10, 64)
+	in, _ := strconv.ParseUint(f["tokens"], 10, 64)
+	return directive.Call{Tenant: f["tenant"], User: f["user"], Feature: f["feature"], Workflow: f["workflow"], Agent: f["agent"], Model: f["model"], RunID: f["run_id"], TraceID: f["trace"], SpanID: f["span"], Provider: f["provider"], Tool: f["tool"], Mode: f["mode"], Criticality: f["criticality"], Key: f["key"], InputTokens: in, MaxOutputTokens: out}
+}
+
+// wantAnswer compares an answer with key=value words.
+func wantAnswer(a Answer, want map[string]string) string {
+	got := map[string]string{"decision": a.Decision.String(), "guard": a.Guard, "model": a.Model, "status": strconv.Itoa(a.Status), "retry_after": strconv.Itoa(a.RetryAfterS), "outcome": a.Outcome, "criticality": a.Criticality}
+	for k, v := range want {
+		if got[k] != v {
+			return fmt.Sprintf("%s is %q, want %q (%+v)", k, got[k], v, a)
+		}
+	}
+	return ""
+}
+
+// run executes one line.
+func (s *script) run(n int, line string, text []byte) {
+	s.t.Helper()
+	w := words(line)
+	args, want, _ := slicesCut(w[1:], "->")
+	f, wf := fields(args), fields(want)
+	if len(want) > 0 && !strings.Contains(want[0], "=") {
+		wf["decision"] = want[0]
+		delete(wf, want[0])
+	}
+	now := time.Now()
+	switch w[0] {
+	case "policy":
+		if s.loop == nil {
+			s.policy = text
+			s.start()
+			return
+		}
+		if _, _, err := s.loop.SetPolicy(text, "tester", "script"); err != nil {
+			s.fatal(n, "%v", err)
+		}
+	case "zone":
+		z, err := time.LoadLocation(w[2])
+		if err != nil {
+			s.fatal(n, "%v", err)
+		}
+		s.zones[w[1]] = z
+	case "at":
+		at, err := time.Parse(time.RFC3339, w[1])
+		if err != nil || at.Before(now) {
+			s.fatal(n, "%s is no time, or in the past", w[1])
+		}
+		time.Sleep(time.Until(at))
+		s.pass(n)
+	case "after":
+		d, err := time.ParseDuration(w[1])
+		if err != nil {
+			s.fatal(n, "%v", err)
+		}
+		time.Sleep(d)
+		s.pass(n)
+	case "entry":
+		times := 1
+		if v := f["times"]; v != "" {
+			times, _ = strconv.Atoi(v)
+			delete(f, "times")
+		}
+		for range times {
+			e := s.entry(n, f)
+			if f["name"] != "" {
+				s.posted[f["name"]] = e
+			}
+			s.post(e)
+		}
+	case "replace": // name field=value...: the line is posted anew
+		old := s.posted[w[1]]
+		minus, plus := *old, *old
+		minus.Sign = -1
+		plus.Version++
+		delete(f, w[1])
+		next := s.entry(n, f)
+		plus.Posting.Cost, plus.Posting.Exposure = next.Posting.Cost, next.Posting.Exposure
+		for i, v := range next.Posting.Identity {
+			if _, given := f[schema.Dims[i]]; given {
+				plus.Posting.Identity[i] = v
+			}
+		}
+		s.posted[w[1]] = &plus
+		s.post(&minus, &plus)
+	case "crash": // nothing is saved that was not
+		s.restart(n)
+	case "restart":
+		if err := s.loop.checkpoint(true); err != nil {
+			s.fatal(n, "%v", err)
+		}
+		s.restart(n)
+	case "checkpoint":
+		s.loop.mu.Lock()
+		err := s.loop.checkpoint(true)
+		s.loop.mu.Unlock()
+		if err != nil {
+			s.fatal(n, "%v", err)
+		}
+	case "check":
+		c := callFrom(f)
+		a, err := s.loop.Check(&c)
+		if err != nil {
+			s.fatal(n, "%v", err)
+		}
+		if diff := wantAnswer(a, wf); diff != "" {
+			s.fatal(n, "%s", diff)
+		}
+		// A limiter that has the set says the same about what the set can know.
+		if d := s.loop.set.Decide(&c, now); d.Verdict == directive.Deny && a.Decision != directive.Deny {
+			s.fatal(n, "the set denies and the check does not: %+v", d)
+		}
+	case "decide": // what a limiter says that has nothing but the set
+		c := callFrom(f)
+		d := s.loop.set.Decide(&c, now)
+		if diff := wantAnswer(answerOf(&d), wf); diff != "" {
+			s.fatal(n, "%s", diff)
+		}
+	case "reserve":
+		name := w[1]
+		delete(f, name)
+		leases, answers, err := s.loop.Reserve(s.t.Context(), []directive.Call{callFrom(f)}, f["key"])
+		if err != nil {
+			s.fatal(n, "%v", err)
+		}
+		if len(leases) > 0 {
+			s.leases[name] = leases[0].Lease
+		}
+		if diff := wantAnswer(answers[0], wf); diff != "" {
+			s.fatal(n, "%s", diff)
+		}
+		s.follow()
+	case "settle":
+		u := Settlement{ResponseID: f["response"], TraceID: f["trace"], SpanID: f["span"], Failed: f["failed"] == "true"}
+		for _, k := range []string{"input", "output"} {
+			if v, err := strconv.ParseUint(f[k], 10, 64); err == nil {
+				if u.Tokens == nil {
+					u.Tokens = map[string]uint64{}
+				}
+				u.Tokens[k] = v
+			}
+		}
+		if err := s.loop.Settle(s.t.Context(), s.leases[w[1]], f["key"], u); err != nil && wf["decision"] != "error" {
+			s.fatal(n, "%v", err)
+		} else if err == nil && wf["decision"] == "error" {
+			s.fatal(n, "no error")
+		}
+		s.follow()
+	case "release":
+		if err := s.loop.ReleaseLease(s.t.Context(), s.leases[w[1]], f["key"]); err != nil {
+			s.fatal(n, "%v", err)
+		}
+		s.follow()
+	case "heartbeat":
+		l, err := s.loop.Heartbeat(s.leases[w[1]], f["key"])
+		if (err != nil) != (wf["decision"] == "error") {
+			s.fatal(n, "%v", err)
+		}
+		if err == nil {
+			s.leases[w[1]] = l.Lease
+		}
+	case "kill":
+		stage, _ := strconv.Atoi(f["stage"])
+		if _, err := s.loop.SetKill(Kill{State: w[1], Stage: stage, Reason: f["reason"]}, "tester"); (err != nil) != (wf["decision"] == "error") {
+			s.fatal(n, "%v", err)
+		}
+	case "free": // release a guard by hand
+		for _, v := range s.loop.Live(func(string) bool { return true }, w[1], 100) {
+			if err := s.loop.Release(v.ID, "tester", "script", func(string) bool { return true }); err != nil {
+				s.fatal(n, "%v", err)
+			}
+		}
+	case "headroom":
+		limit, _ := strconv.ParseFloat(f["limit"], 64)
+		left, _ := strconv.ParseFloat(f["remaining"], 64)
+		if err := s.loop.Report("l-1", []Headroom{{Provider: f["provider"], Dimension: "requests", Limit: limit, Remaining: left}}); err != nil {
+			s.fatal(n, "%v", err)
+		}
+	case "expect":
+		s.expect(n, w[1], fields(w[2:]))
+	default:
+		s.fatal(n, "unknown word %q", w[0])
+	}
+}
+
+func slicesCut(list []string, sep string) (before, after []string, found bool) {
+	if i := slices.Index(list, sep); i >= 0 {
+		return list[:i], list[i+1:], true
+	}
+	return list, nil, false
+}
+
+func (s *script) pass(n int) {
+	s.t.Helper()
+	s.loop.mu.Lock()
+	err := s.loop.pass(time.Now())
+	s.loop.mu.Unlock()
+	s.loop.done.Wait()
+	if err != nil {
+		s.fatal(n, "%v", err)
+	}
+}
+
+// restart throws the loop away and opens it again on the store and the log.
+func (s *script) restart(n int) {
+	s.t.Helper()
+	before := s.loop.set.State()
+	s.start()
+	after := s.loop.set.State()
+	if after.Version.Less(before.Version) || after.Version == before.Version {
+		s.fatal(n, "version %s after the restart is not above %s", after.Version, before.Version)
+	}
+}
+
+// expect compares what is with key=value words.
+func (s *script) expect(n int, what string, f map[string]string) {
+	s.t.Helper()
+	all := func(string) bool { return true }
+	switch what {
+	case "live":
+		var got []string
+		for _, v := range s.loop.Live(all, f["guard"], 1000) {
+			if f["action"] == "" || string(v.Action) == f["action"] {
+				got = append(got, fmt.Sprintf("%s %s %s %s shadow=%v", v.Guard, v.Action, v.Scoped, v.Rung, v.Shadow))
+			}
+		}
+		if want, _ := strconv.Atoi(f["count"]); len(got) != want {
+			s.fatal(n, "%d rungs hold, want %d: %q", len(got), want, got)
+		}
+	case "directives":
+		st := s.loop.set.State()
+		got := 0
+		for _, d := range st.Directives {
+			if (f["guard"] == "" || d.Guard == f["guard"]) && (f["action"] == "" || string(d.Action) == f["action"]) {
+				got++
+			}
+		}
+		if want, _ := strconv.Atoi(f["count"]); got != want {
+			s.fatal(n, "%d directives, want %d: %+v", got, want, st.Directives)
+		}
+	case "pages":
+		var fresh []string
+		if err := s.store.Each("page/out/", func(name string, v []byte) error {
+			if !s.seen[name] {
+				s.seen[name] = true
+				fresh = append(fresh, string(v))
+			}
+			return nil
+		}); err != nil {
+			s.fatal(n, "%v", err)
+		}
+		if want, _ := strconv.Atoi(f["new"]); len(fresh) != want {
+			s.fatal(n, "%d new pages, want %d: %q", len(fresh), want, fresh)
+		}
+	case "spend":
+		c := callFrom(f)
+		list, err := s.loop.BudgetsFor(&c)
+		if err != nil {
+			s.fatal(n, "%v", err)
+		}
+		i := slices.IndexFunc(list, func(b Budget) bool { return b.Guard == f["guard"] })
+		if i < 0 {
+			s.fatal(n, "no guard %s applies to %+v", f["guard"], c)
+		}
+		b := list[i]
+		got := map[string]string{"spend": b.Spend, "holds": b.Holds, "leases": b.Leases, "left": b.Left, "window": b.Window.Start.Format(time.RFC3339) + "/" + b.Window.End.Format(time.RFC3339)}
+		for k, v := range got {
+			if w, asked := f[k]; asked && w != v {
+				s.fatal(n, "%s is %q, want %q", k, v, w)
+			}
+		}
+	case "kill":
+		k := s.loop.KillStatus()
+		if got := strconv.FormatBool(k.On); got != f["on"] {
+			s.fatal(n, "kill switch on=%s, want %s: last hour %s of %s", got, f["on"], k.Hour, k.HourLimit)
+		}
+	case "events":
+		list, err := s.loop.Events(all, time.Unix(0, 0), time.Now().Add(time.Hour), 10_000)
+		if err != nil {
+			s.fatal(n, "%v", err)
+		}
+		got := 0
+		for _, e := range list {
+			if (f["kind"] == "" || e.Kind == f["kind"]) && (f["guard"] == "" || e.Guard == f["guard"]) && (f["action"] == "" || e.Action == f["action"]) {
+				got++
+			}
+		}
+		if want, _ := strconv.Atoi(f["count"]); got != want {
+			b, _ := json.Marshal(list)
+			s.fatal(n, "%d events, want %d: %s", got, want, b)
+		}
+	case "reported":
+		if want, _ := strconv.Atoi(f["count"]); len(s.late) != want {
+			s.fatal(n, "%d calls were booked as reported, want %d: %q", len(s.late), want, s.late)
+		}
+	default:
+		s.fatal(n, "unknown expectation %q", what)
+	}
+}
+
+// TestScripts runs every script of testdata on a real store, with the clock of the
+// script. After each, the loop is thrown away and made again from the store and the
+// log, and from the log alone: all three have to agree digit for digit.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.script")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".script"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Until(time.Date(2026, 11, 2, 0, 0, 0, 0, time.UTC)))
+				s := &script{t: t, dir: dir, zones: map[string]*time.Location{}, log: &memoryLog{}, leases: map[string]string{}, posted: map[string]*schema.Entry{}, seen: map[string]bool{}}
+				defer func() { _ = s.store.Close() }()
+				in := bufio.NewScanner(strings.NewReader(string(text)))
+				for n := 1; in.Scan(); n++ {
+					line := strings.TrimSpace(in.Text())
+					if line == "" || strings.HasPrefix(line, "#") {
+						continue
+					}
+					var block []byte
+					at := n
+					if rest, ok := strings.CutSuffix(line, "<<"); ok {
+						line = strings.TrimSpace(rest)
+						for in.Scan() {
+							n++
+							if in.Text() == "." {
+								break
+							}
+							block = append(append(block, in.Text()...), '\n')
+						}
+					}
+					s.run(at, line, block)
+				}
+				s.same(t)
+			})
+		})
+	}
+}
+
+// accounts lists every account's sums as text.
+func (s *script) accounts() map[string]string {
+	out := map[string]string{}
+	now := time.Now().UnixNano()
+	for k, a := range s.loop.ledger.All() {
+		s.loop.ledger.Advance(a, time.Unix(0, now))
+		if a.Counts.String() != "" {
+			out[k] = a.Counts.String()
+		}
+	}
+	return out
+}
+
+func (s *script) same(t *testing.T) {
+	t.Helper()
+	lived := s.accounts()
+	compare := func(how string) {
+		t.Helper()
+		got := s.accounts()
+		for k, v := range lived {
+			if a, err := s.loop.ledger.ByKey(k, 0, 0); err == nil {
+				s.loop.ledger.Advance(a, time.Now())
+				got[k] = a.Counts.String()
+			}
+			if got[k] != v {
+				t.Errorf("%s: account %q is %s, was %s", how, k, got[k], v)
+			}
+		}
+	}
+	s.restart(0)
+	compare("from the checkpoint and the log")
+	if err := s.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.store, s.dir = nil, t.TempDir()
+	s.start()
+	compare("from the log alone")
+}

@@ -1,0 +1,98 @@
+package ingest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/flyball/flyball/ingest/wal"
+	"github.com/flyball/flyball/schema"
+	"github.com/flyball/flyball/schema/state"
+)
+
+// Event is a record of the log for who follows it. Exactly one of Entries, Chunk
+// and Own says what it is.
+type Event struct {
+	Entries []byte // a schema.Batch, valid until the next event
+	Chunk   uint64 // number of the chunk that ends here
+	Own     []byte // what Append wrote
+	Start   uint64
+	End     uint64
+}
+
+// Follower reads every durable record in the order of the log. It is for one
+// goroutine; Append, Sync and Release are safe beside it.
+type Follower struct {
+	p *Pipeline
+	r *wal.Reader
+}
+
+// Follow reads the log from a position on: 0 is whatever is left of it. The log
+// keeps what was not released, where Options.Followed said that somebody will
+// follow. It is an error if the log does not reach back so far any more.
+func (p *Pipeline) Follow(from uint64) (*Follower, error) {
+	r, err := p.log.NewReader(max(wal.Position(from), p.log.Oldest()))
+	if errors.Is(err, wal.ErrPruned) { // pruned in between
+		r, err = p.log.NewReader(p.log.Oldest())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("follow log: %w", err)
+	}
+	return &Follower{p, r}, nil
+}
+
+// Next waits for the next record of interest.
+func (f *Follower) Next(ctx context.Context) (Event, error) {
+	for {
+		rec, err := f.r.Next(ctx)
+		if err != nil {
+			return Event{}, err
+		}
+		e := Event{Start: uint64(rec.Start), End: uint64(rec.End)}
+		switch rec.Kind {
+		case recordEntries, recordReprice:
+			e.Entries = rec.Data
+		case recordBoundary:
+			e.Chunk, _ = binary.Uvarint(rec.Data)
+		case recordOwn:
+			e.Own = rec.Data
+		default:
+			continue
+		}
+		return e, nil
+	}
+}
+
+// Append adds a record of the follower's own; Sync waits until it is durable. The
+// journal does not see it.
+func (f *Follower) Append(data []byte) (end uint64, err error) {
+	_, pos, err := f.p.log.Append(recordOwn, data)
+	if err != nil {
+		f.p.failed(err)
+	}
+	return uint64(pos), err
+}
+
+// Sync waits until the log is durable up to a position.
+func (f *Follower) Sync(ctx context.Context, end uint64) error {
+	return f.p.log.Sync(ctx, wal.Position(end))
+}
+
+// Release says that the follower needs nothing before a position any more.
+func (f *Follower) Release(pos uint64) { f.p.followed.Store(pos) }
+
+// Close ends the following.
+func (f *Follower) Close() error { return f.r.Close() }
+
+// Store is the local store, which others keep named values in too.
+func (p *Pipeline) Store() *state.Store { return p.store }
+
+// Report takes a call in that no span was received of, as a limiter reported it. A
+// span that comes later takes its place.
+func (p *Pipeline) Report(ctx context.Context, c schema.Call) error {
+	c.Source = schema.SourceLimiter
+	buf := p.calls.Get().(*[]schema.Call)
+	_, err := p.take(ctx, buf, append((*buf)[:0], c), nil)
+	return err
+}
