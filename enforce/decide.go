@@ -337,7 +337,7 @@ func (l *Loop) pageFor(h *live, g *Guard, r rung, now time.Time) {
 		return
 	}
 	p := l.pageOf(h, now)
-	h.Paged = p.ID
+	h.Paged = p.Alert
 	l.effects.pages = append(l.effects.pages, p)
 }
 
@@ -346,9 +346,9 @@ func (l *Loop) pageOf(h *live, now time.Time) page.Page {
 	if h.Action == directive.Warn || h.Shadow {
 		severity = "warning"
 	}
-	sum := sha256.Sum256([]byte(strings.Join([]string{h.ID, strconv.FormatInt(h.Start, 10), h.Rung, h.Limit}, "|")))
-	alert := "guard/" + hex.EncodeToString(sum[:16])
-	p := page.Page{ID: alert, Alert: alert, Severity: severity, Kind: "guard", Guard: h.Guard, Tenant: h.Tenant, Scope: h.Scoped, Measure: h.Measure, Limit: h.Limit, Value: h.Spent, Threshold: h.Rung,
+	sum := sha256.Sum256([]byte(strings.Join([]string{h.ID, strconv.FormatInt(h.Start, 10), h.Limit}, "|")))
+	alert := "guard/" + hex.EncodeToString(sum[:16]) // a higher rung is a message about the same alert
+	p := page.Page{ID: alert + "/" + strconv.Itoa(h.Index), Alert: alert, Severity: severity, Kind: "guard", Guard: h.Guard, Tenant: h.Tenant, Scope: h.Scoped, Measure: h.Measure, Limit: h.Limit, Value: h.Spent, Threshold: h.Rung,
 		Since: h.Issued, At: now.UTC(), Window: h.event("", now).Window, Undo: "flyball guard release '" + h.ID + "' --reason ...", Receivers: h.guard.pageTo()}
 	p.Title = fmt.Sprintf("%s reached %s of its limit: %s used %s of %s", h.Guard, h.Rung, h.Scoped, h.Spent, h.Limit)
 	p.Action = h.actionText()

@@ -229,6 +229,7 @@ func (l *Loop) restore() error {
 	for _, v := range l.live {
 		if v.published() {
 			s.Directives = append(s.Directives, v.Directive)
+			l.limiters.published[v.ID] = true
 		}
 	}
 	return l.set.Replace(&s)
