@@ -209,7 +209,7 @@ func (rec *record) usage(dst []schema.Call) []schema.Call {
 		c.Units.WebSearches = u.searches
 	}
 	if u.tier != "" && c.ServiceTier == "" {
-		c.ServiceTier = cut(strings.ToLower(u.tier), 32)
+		c.ServiceTier = rec.cut(strings.ToLower(u.tier), 32)
 		if c.ServiceTier == "batch" && c.Identity[schema.Mode] == "" {
 			c.Identity[schema.Mode] = "batch"
 		}
@@ -262,7 +262,8 @@ func (rec *record) usage(dst []schema.Call) []schema.Call {
 		d.Part++
 		d.Tokens, d.Units, d.HasReported, d.ReportedCost, d.Hidden, d.Turns = p.tokens, schema.Units{}, false, 0, 0, 0
 		if p.model != "" {
-			d.Model, d.RequestedModel = cut(p.model, 128), cut(p.model, 128)
+			d.Model = rec.cut(p.model, 128)
+			d.RequestedModel = d.Model
 		}
 	}
 	return dst
