@@ -527,6 +527,7 @@ func (rec *record) read(dst []schema.Call) []schema.Call {
 	if c.Kind.ModelLike() || c.Role&(schema.RoleAggregate|schema.RoleRefinesParent) != 0 {
 		rec.model(c)
 		dst = rec.usage(dst)
+		rec.cacheHit(dst[own:])
 	} else if c.Kind == schema.KindTool || c.Role&schema.RoleClient != 0 {
 		rec.tool(c)
 	}

@@ -269,6 +269,25 @@ func (rec *record) usage(dst []schema.Call) []schema.Call {
 	return dst
 }
 
+// cacheHit marks what a gateway answered from its own cache, so that no provider
+// billed it. Only a trusted one is believed. Its usage is known then, whatever it
+// says: the call counts instead of the client's record above it.
+func (rec *record) cacheHit(calls []schema.Call) {
+	c := &calls[0]
+	if !strings.EqualFold(rec.str(kCacheHit), "true") || !c.Kind.ModelLike() || c.Role&schema.RoleAggregate != 0 {
+		return
+	}
+	for i := range calls {
+		c := &calls[i]
+		if c.Role&schema.RoleTrustedGateway == 0 {
+			c.Flags |= schema.FlagClaim
+			continue
+		}
+		c.Flags = c.Flags&^schema.FlagUsageInvalid | schema.FlagCacheHit
+		c.Usage = schema.UsageKnown
+	}
+}
+
 // absent says what missing counts mean: nothing due, or due and unknown.
 func (rec *record) absent(c *schema.Call) schema.Usage {
 	if c.Role&schema.RoleAggregate != 0 || c.Role&schema.RoleRefinesParent != 0 || !c.Kind.ModelLike() {
