@@ -2,8 +2,16 @@ package ingest
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/flyball/flyball/schema"
 	"github.com/flyball/flyball/schema/schematest"
@@ -25,21 +33,142 @@ func TestCheckConservationFindsWhatIsBroken(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	check := func(since, until uint64, want Drift) {
+	check := func(since, until uint64, wantLines, wantRollups int) {
 		t.Helper()
-		got, err := CheckConservation(ctx, e.Conn(), since, until)
-		if err != nil || got != want {
-			t.Fatalf("got %+v, %v; want %+v", got, err, want)
+		lines, err := brokenLines(ctx, e.Conn(), "chunk > ?", []any{since}, until)
+		if err != nil || len(lines) != wantLines {
+			t.Fatalf("%d broken lines, %v; want %d", len(lines), err, wantLines)
+		}
+		if n, err := rollupDrift(ctx, e.Conn()); err != nil || n != uint64(wantRollups) {
+			t.Fatalf("%d broken rollups, %v; want %d", n, err, wantRollups)
 		}
 	}
 	send("a", 1, 1, -1, 1)
 	send("b", 2, 1)
-	check(0, 2, Drift{})
+	check(0, 2, 0, 0)
 	send("c", 3, 1, 1)
-	check(2, 3, Drift{Lines: 1})
-	check(0, 2, Drift{})
+	check(2, 3, 1, 0)
+	check(0, 2, 0, 0)
 	if err := e.Conn().Exec(ctx, "INSERT INTO spend_15m (tenant, at, booked_on, lines, cost) SELECT 't', now(), today(), 1, 5"); err != nil {
 		t.Fatal(err)
 	}
-	check(0, 2, Drift{Rollup: 1})
+	check(0, 2, 0, 1)
+}
+
+// counter is a counter without labels, since the pipeline was opened.
+func (r *rig) counter(name string) int {
+	r.t.Helper()
+	families, err := r.o.Registerer.(*prometheus.Registry).Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return int(f.GetMetric()[0].GetCounter().GetValue())
+		}
+	}
+	r.t.Fatalf("no counter %s", name)
+	return 0
+}
+
+// A span that comes again after its trace was forgotten counts twice, until the
+// checker finds that nobody remembers it any more.
+func TestCheckerHealsWhatIsForgotten(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	user := func(i int, sp ptrace.Span) { sp.Attributes().PutStr("user.id", "u-"+spanHex(i)) }
+	children := func(i int, sp ptrace.Span) { sp.SetParentSpanID(pcommon.SpanID{0: 255, 7: byte(i/10) + 1}) }
+	r.send(chats(0, 20, children))
+	r.drain()
+	r.send(chats(20, 22, func(i int, sp ptrace.Span) { // their roots, which tell the user
+		sp.SetTraceID(pcommon.TraceID{15: byte(i - 19)})
+		sp.SetSpanID(pcommon.SpanID{0: 255, 7: byte(i - 19)})
+		sp.Attributes().PutStr("gen_ai.operation.name", "invoke_agent")
+		user(i, sp)
+	}))
+	r.drain()
+	before, entries := r.money(), r.one("SELECT count() FROM journal")
+	if entries != 62 {
+		t.Fatalf("%d entries, want each of 20 calls corrected", entries)
+	}
+	forget := func() {
+		t.Helper()
+		r.restart()
+		if err := r.p.store.Expire(time.Now().Add(96 * time.Hour).UnixNano()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what string, want Drift, healed int) {
+		t.Helper()
+		c := NewChecker(r.p)
+		c.rows = 15   // less than all of it
+		for range 2 { // the second looks at what the first left only
+			got, err := c.Check(t.Context(), r.engine.Reader())
+			if err != nil || got != want {
+				t.Errorf("%s: got %+v, %v; want %+v", what, got, err, want)
+			}
+		}
+		if n := r.counter("flyball_conservation_healed_total"); n != healed {
+			t.Errorf("%s: healed %d lines, want %d", what, n, healed)
+		}
+	}
+	holds := func(what string) {
+		t.Helper()
+		if got := r.money(); !maps.Equal(got, before) {
+			t.Errorf("%s: the net lines are\n%v, want\n%v", what, got, before)
+		}
+		if n := r.one("SELECT sum(sign) FROM journal"); n != 22 {
+			t.Errorf("%s: %d lines", what, n)
+		}
+		if n := r.one("SELECT sum(cost) FROM spend_15m WHERE user != ''"); n != 20*each {
+			t.Errorf("%s: the rollup says %d", what, n)
+		}
+	}
+	forget()
+	r.send(chats(0, 20, children))
+	r.drain()
+	check("remembered", Drift{Lines: 20}, 0)
+	forget()
+	check("forgotten", Drift{}, 20)
+	holds("healed")
+	entries = r.one("SELECT count() FROM journal")
+	check("again", Drift{}, 20)
+	if n := r.one("SELECT count() FROM journal"); n != entries {
+		t.Errorf("a check of what is healed posted %d entries", n-entries)
+	}
+	last := r.p.Status().LastChunk
+	if r.restart(); r.p.checked != last {
+		t.Errorf("after a restart the check goes on behind chunk %d, not %d", r.p.checked, last)
+	}
+	forget()
+	r.send(chats(0, 20, children))
+	r.drain()
+	forget()
+	check("resent again", Drift{}, 20)
+	holds("healed again")
+
+	// Whatever else broke a line: here entries were stored behind the writer's back.
+	broken := func(span int, sign int8, times int) {
+		t.Helper()
+		for range times {
+			if err := r.engine.Conn().Exec(t.Context(), "INSERT INTO journal SELECT * REPLACE(toInt8(?) AS sign, now64(6) AS recorded_at) FROM journal WHERE span = ? ORDER BY version DESC LIMIT 1", sign, spanHex(span)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.p.checked = 0 // what was stored has the chunk of what it repeats
+	}
+	broken(1, 1, 1)
+	broken(2, -1, 3)
+	check("stored behind its back", Drift{}, 22)
+	if n := r.one("SELECT sum(sign) FROM journal"); n != 21 { // what was cancelled stays so
+		t.Errorf("%d lines", n)
+	}
+	broken(3, 1, 1)
+	if err := os.MkdirAll(filepath.Dir(r.p.writer.quarantineFile()), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(r.p.writer.quarantineFile(), fmt.Appendf(nil, `{"tenant":"default","trace_id":"%032x","span_id":"%s"}`, 1, spanHex(3)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check("in quarantine", Drift{}, 22)
 }

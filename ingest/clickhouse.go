@@ -47,8 +47,8 @@ func (c *ClickHouse) Has(ctx context.Context, chunk uint64, entry *schema.Entry)
 		return false, errStarting
 	}
 	var n uint64
-	if err := e.Reader().QueryRow(ctx, "SELECT count() FROM journal WHERE chunk = ? AND recorded_at >= ? AND tenant = ? AND trace_id = unhex(?) AND span_id = unhex(?)",
-		chunk, time.UnixMicro(entry.RecordedAt).UTC().Add(-time.Minute), entry.Tenant, entry.Trace.String(), entry.Span.String()).Scan(&n); err != nil {
+	if err := e.Reader().QueryRow(ctx, "SELECT count() FROM journal WHERE chunk = ? AND recorded_at >= ? AND tenant = ? AND trace_id = unhex(?) AND span_id = unhex(?) AND part = ? AND version = ? AND sign = ?",
+		chunk, time.UnixMicro(entry.RecordedAt).UTC().Add(-time.Minute), entry.Tenant, entry.Trace.String(), entry.Span.String(), entry.Part, entry.Version, entry.Sign).Scan(&n); err != nil {
 		return false, fmt.Errorf("look for chunk %d: %w", chunk, err)
 	}
 	return n > 0, nil

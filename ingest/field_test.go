@@ -526,6 +526,77 @@ func TestReservedAndClaimedAttributes(t *testing.T) {
 	}
 }
 
+// What a trusted gateway answered from its own cache costs nothing, and is a call
+// all the same. Nobody else is believed.
+func TestCacheHit(t *testing.T) {
+	trusted, app := dialect.Origin{Trusted: true}, dialect.Origin{Tenant: "default"}
+	call := func(attrs ...any) map[string]any {
+		at := chat("openai", "two-ten", use(1000, 100))
+		for i := 0; i < len(attrs); i += 2 {
+			at[attrs[i].(string)] = attrs[i+1]
+		}
+		return at
+	}
+	f := func(from dialect.Origin, attrs map[string]any, want string, flag schema.Flags) {
+		t.Helper()
+		b := newBench(t, withPrices(fieldPrices))
+		b.from = from
+		b.add(b.traces("t", spec{id: "a", attrs: attrs}))
+		e := b.net()[0]
+		wantCost(t, e, want, flag)
+		if flags := e.AllFlags() & (schema.FlagCacheHit | schema.FlagClaim); flags != flag {
+			t.Fatalf("flags %v, want %v", flags.Names(), flag.Names())
+		}
+		p := &e.Posting
+		hit := flag == schema.FlagCacheHit
+		if (p.Status == schema.CostNone) != hit || (p.Tokens == schema.Tokens{}) != hit || hit && p.Exposure != 0 || p.ModelCalls != 1 {
+			t.Fatalf("status %s, %+v, exposure %s, %d calls", p.Status, p.Tokens, p.Exposure, p.ModelCalls)
+		}
+	}
+	f(trusted, call("cache_hit", true), "0", schema.FlagCacheHit)
+	f(trusted, call("cache_hit", "True"), "0", schema.FlagCacheHit)
+	f(trusted, chat("openai", "two-ten", map[string]any{"cache_hit": true}), "0", schema.FlagCacheHit)
+	f(trusted, call("cache_hit", true, "gen_ai.usage.input_tokens", -5), "0", schema.FlagCacheHit)
+	f(trusted, call("cache_hit", false), "0.003", 0)
+	f(trusted, call("cache_hit", "no"), "0.003", 0)
+	f(app, call("cache_hit", true), "0.003", schema.FlagClaim)
+	f(app, call("cache_hit", false), "0.003", 0)
+
+	two := func(gateway dialect.Origin, same, gatewayFirst, restart bool, want string, attrs ...any) {
+		t.Helper()
+		b := newBench(t, withPrices(fieldPrices))
+		outer := spec{id: "c", scope: "sdk", end: 3, attrs: call("gen_ai.response.id", "resp-1")}
+		inner := spec{id: "g", scope: "gw", start: 1, end: 2, attrs: call(append(attrs, "gen_ai.response.id", "resp-1")...)}
+		trace := "other"
+		if same {
+			inner.parent, trace = "c", "t"
+		}
+		client := func() { b.from = app; b.add(b.traces("t", outer)) }
+		proxy := func() { b.from = gateway; b.add(b.traces(trace, inner)) }
+		if gatewayFirst {
+			client, proxy = proxy, client
+		}
+		client()
+		if restart {
+			b.resume()
+		}
+		proxy()
+		b.settle()
+		if s := b.totals(); s.model != 1 || s.cost.String() != want {
+			t.Fatalf("same trace %v, gateway first %v, restart %v: %s, %d calls; want %s for one", same, gatewayFirst, restart, s.cost, s.model, want)
+		}
+	}
+	for _, same := range []bool{true, false} {
+		for _, gatewayFirst := range []bool{true, false} {
+			for _, restart := range []bool{true, false} {
+				two(trusted, same, gatewayFirst, restart, "0", "cache_hit", true)
+				two(trusted, same, gatewayFirst, restart, "0.003")
+				two(app, same, gatewayFirst, restart, "0.003", "cache_hit", true)
+			}
+		}
+	}
+}
+
 // The run by which amplification is defined comes to 18, in any order of arrival.
 func TestWorkedTrace(t *testing.T) {
 	build := func(b *bench) []spec {

@@ -16,6 +16,7 @@ type metrics struct {
 	netted      prometheus.Counter
 	quarantined prometheus.Counter
 	retries     prometheus.Counter
+	healed      prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -37,6 +38,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		netted:      one("flyball_entries_netted_total", "Entries that cancelled each other inside one chunk."),
 		quarantined: one("flyball_entries_quarantined_total", "Entries that no insert accepted."),
 		retries:     one("flyball_insert_retries_total", "Inserts that will be repeated."),
+		healed:      one("flyball_conservation_healed_total", "Lines of the journal that a correction brought back to one entry."),
 	}
 }
 

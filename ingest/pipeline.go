@@ -88,6 +88,7 @@ type Pipeline struct {
 	broken atomic.Bool // by what fail delivers
 
 	repricing sync.Mutex // held by the one run there may be
+	checked   uint64     // chunks up to it were looked at by a Checker, which alone changes it
 }
 
 // chunkState is the chunk that is being filled.
@@ -213,6 +214,7 @@ func (p *Pipeline) Close() error {
 // Position names in the store.
 const (
 	keyCheckpoint = "checkpoint" // log position up to which the store knows all traces, and the last recorded_at
+	keyChecked    = "checked"    // last chunk up to which nothing in the journal was broken
 	keyConfirmed  = "confirmed"  // last chunk ClickHouse has, and the position after it
 	keyNode       = "node"
 	keyHash       = "hash-key"
@@ -240,6 +242,11 @@ func (p *Pipeline) recover() error {
 	if err != nil {
 		return err
 	}
+	checked, err := p.store.Get(keyChecked)
+	if err != nil {
+		return err
+	}
+	p.checked = position(checked, 1)[0]
 	checkpoint := wal.Position(position(ck, 2)[0])
 	confirmed := position(cf, 2)
 	if checkpoint > p.log.End() || wal.Position(confirmed[1]) > p.log.End() {

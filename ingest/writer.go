@@ -16,6 +16,7 @@ import (
 
 	"github.com/flyball/flyball/ingest/wal"
 	"github.com/flyball/flyball/schema"
+	"github.com/flyball/flyball/schema/state"
 )
 
 // Sink is where chunks go: ClickHouse, or what a test puts in its place.
@@ -152,61 +153,16 @@ func (w *writer) send(ctx context.Context, c *chunk, cols *schema.Columns) error
 	total := len(c.entries)
 	rows := net(c.entries)
 	start := time.Now()
-	splitKey := fmt.Sprintf("split-%d", c.number)
-	split, err := w.p.store.Get(splitKey)
-	if err != nil {
-		return err
-	}
-	inserted := len(rows)
-	var cause error
-	for pause := 50 * time.Millisecond; split == nil && len(rows) > 0; pause = min(2*pause, 5*time.Second) {
-		cause = w.insert(ctx, c, rows, fmt.Sprintf("%s-%d-%08x", w.node, c.number, c.crc), cols)
-		if cause == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		present, err := w.has(ctx, c, &rows[0])
-		if err != nil {
-			return err
-		}
-		if present {
-			// The journal took the block and a view of it did not. Only the whole
-			// block under its token completes the others without doubling it, so
-			// somebody has to cure that view.
-			if err := w.wait(ctx, c, pause, cause); err != nil {
-				return err
-			}
-			continue
-		}
-		// An entry that no insert accepts: look for it by halves. From here on the
-		// chunk is never sent whole again.
-		w.p.o.Logger.Error("chunk was refused, looking for the bad entries", "chunk", c.number, "err", cause)
-		split = []byte{1}
-		b := w.p.store.NewBatch()
-		if err := b.Put(splitKey, split); err != nil {
-			return err
-		}
-		if err := b.Commit(true); err != nil {
-			return err
-		}
-	}
-	if split != nil {
-		bad, err := w.halve(ctx, c, rows, 0, len(rows), cause, cols)
-		if err != nil {
-			return err
-		}
-		inserted -= bad
-	}
+	bad := 0
 	b := w.p.store.NewBatch()
+	if len(rows) > 0 {
+		var err error
+		if bad, err = w.put(ctx, c, rows, 0, len(rows), cols, b); err != nil {
+			return err
+		}
+	}
 	if err := b.Put(keyConfirmed, binary.AppendUvarint(binary.AppendUvarint(nil, c.number), uint64(c.end))); err != nil {
 		return err
-	}
-	if split != nil {
-		if err := b.Delete(splitKey); err != nil {
-			return err
-		}
 	}
 	if err := b.Commit(false); err != nil {
 		return err
@@ -216,10 +172,97 @@ func (w *writer) send(ctx context.Context, c *chunk, cols *schema.Columns) error
 	w.mu.Unlock()
 	w.p.queued.Add(int64(-total))
 	m := w.p.metrics
-	m.stored.Add(float64(inserted))
+	m.stored.Add(float64(len(rows) - bad))
 	m.netted.Add(float64(total - len(rows)))
 	m.stage.WithLabelValues("insert").Observe(time.Since(start).Seconds())
 	return nil
+}
+
+// What the store knows of a block of a chunk that was refused, or of a part of one.
+const (
+	blockSplit  = 1 // its halves are sent, it never is again
+	blockStored = 2
+)
+
+// put gets rows[lo:hi] into the sink as one block, else by halves down to the
+// single entries that are refused, which go to quarantine. What became of a block is in
+// the store before anything that depends on it: a restart sends the one
+// block of unknown outcome again, under its token, and no other. done forgets
+// that with the confirmation of the chunk.
+func (w *writer) put(ctx context.Context, c *chunk, rows []schema.RawEntry, lo, hi int, cols *schema.Columns, done *state.Batch) (bad int, err error) {
+	token := fmt.Sprintf("%s-%d-%08x", w.node, c.number, c.crc)
+	name := fmt.Sprintf("split-%d", c.number)
+	whole := hi-lo == len(rows)
+	if !whole {
+		token += fmt.Sprintf("-%d-%d", lo, hi)
+		name += fmt.Sprintf("-%d-%d", lo, hi)
+	}
+	if w.bad[place{c.number, lo}] && hi-lo == 1 { // only this goroutine adds
+		return 1, nil
+	}
+	known, err := w.p.store.Get(name)
+	if err != nil {
+		return 0, err
+	}
+	for pause := 50 * time.Millisecond; known == nil; pause = min(2*pause, 5*time.Second) {
+		cause := w.insert(ctx, c, rows[lo:hi], token, cols)
+		if cause == nil {
+			if whole {
+				return 0, nil
+			}
+			known = []byte{blockStored}
+			err = w.note(name, known, false)
+			break
+		}
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		present, err := w.has(ctx, c, &rows[lo])
+		if err != nil {
+			return 0, err
+		}
+		if present {
+			// The journal took the block and a view of it did not. Only the same block
+			// under its token completes the others without doubling it, so somebody
+			// has to cure that view.
+			if err := w.wait(ctx, c, pause, cause); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		if hi-lo == 1 {
+			return 1, w.quarantine(c, lo, &rows[lo], cause)
+		}
+		if whole {
+			w.p.o.Logger.Error("chunk was refused, looking for the bad entries", "chunk", c.number, "err", cause)
+		}
+		known = []byte{blockSplit}
+		if err := w.note(name, known, true); err != nil {
+			return 0, err
+		}
+	}
+	if err == nil {
+		err = done.Delete(name)
+	}
+	if err != nil || known[0] == blockStored {
+		return 0, err
+	}
+	mid := lo + (hi-lo)/2
+	a, err := w.put(ctx, c, rows, lo, mid, cols, done)
+	if err != nil {
+		return 0, err
+	}
+	b, err := w.put(ctx, c, rows, mid, hi, cols, done)
+	return a + b, err
+}
+
+// note keeps what became of a block in the store.
+func (w *writer) note(name string, what []byte, sync bool) error {
+	b := w.p.store.NewBatch()
+	if err := b.Put(name, what); err != nil {
+		return err
+	}
+	return b.Commit(sync)
 }
 
 // insert sends rows as one block, and again while errors say nothing about them.
@@ -279,41 +322,10 @@ func (w *writer) has(ctx context.Context, c *chunk, row *schema.RawEntry) (bool,
 	}
 }
 
-// halve inserts rows[lo:hi] in ever smaller parts and quarantines single entries
-// that are refused. cause is why the whole chunk was refused, if this process
-// has seen it.
-func (w *writer) halve(ctx context.Context, c *chunk, rows []schema.RawEntry, lo, hi int, cause error, cols *schema.Columns) (bad int, err error) {
-	if hi-lo < len(rows) {
-		cause = w.insert(ctx, c, rows[lo:hi], fmt.Sprintf("%s-%d-%08x-%d-%d", w.node, c.number, c.crc, lo, hi), cols)
-		if cause == nil {
-			return 0, nil
-		}
-		if ctx.Err() != nil {
-			return 0, ctx.Err()
-		}
-	}
-	if hi-lo == 1 {
-		if cause == nil {
-			cause = errors.New("refused before a restart")
-		}
-		return 1, w.quarantine(c, lo, &rows[lo], cause)
-	}
-	mid := lo + (hi-lo)/2
-	a, err := w.halve(ctx, c, rows, lo, mid, nil, cols)
-	if err != nil {
-		return 0, err
-	}
-	b, err := w.halve(ctx, c, rows, mid, hi, nil, cols)
-	return a + b, err
-}
-
 // quarantine keeps an entry that no insert accepts in a file, readable by people
-// and by a later version. After a restart amid the halving it is there already.
+// and by a later version.
 func (w *writer) quarantine(c *chunk, at int, r *schema.RawEntry, cause error) error {
 	here := place{c.number, at}
-	if w.bad[here] { // only this goroutine adds
-		return nil
-	}
 	if err := os.MkdirAll(filepath.Dir(w.quarantineFile()), 0o700); err != nil {
 		return fmt.Errorf("quarantine: %w", err)
 	}

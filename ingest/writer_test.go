@@ -298,37 +298,110 @@ func TestBadEntryAndRestart(t *testing.T) {
 }
 
 // TestBadEntryCured: what refused the entry is gone after a restart amid the
-// halving. The chunk of which a part is stored is not sent whole again.
+// halving. The chunk, or a half, of which a part is stored is not sent whole again.
 func TestBadEntryCured(t *testing.T) {
 	t.Parallel()
-	r, sink := newFaultyRig(t)
-	r.poison("poison")
-	half := make(chan struct{}, 100)
-	sink.set(func(token string, insert func() error) error {
-		err := insert()
-		if err == nil { // the first half
-			half <- struct{}{}
-			return errDown
+	f := func(bad int) {
+		t.Helper()
+		r, sink := newFaultyRig(t)
+		r.poison("poison")
+		half := make(chan struct{}, 100)
+		sink.set(func(token string, insert func() error) error {
+			err := insert()
+			if err == nil { // the first part that is stored
+				half <- struct{}{}
+				return errDown
+			}
+			return err
+		})
+		r.send(chats(0, 40, func(i int, sp ptrace.Span) {
+			if i == bad {
+				sp.SetName("poison")
+			}
+		}))
+		<-half
+		r.p.stop()
+		r.p.done.Wait()
+		if err := r.engine.Conn().Exec(t.Context(), "ALTER TABLE journal DROP CONSTRAINT poison"); err != nil {
+			t.Fatal(err)
 		}
-		return err
-	})
+		sink.set(nil)
+		r.crash()
+		r.drain()
+		r.spans(40)
+		if got := r.quarantined(); len(got) != 0 {
+			t.Errorf("quarantined %v", got)
+		}
+		if got := r.stored("split-1"); got != nil {
+			t.Errorf("the store still knows the split: %v", got)
+		}
+	}
+	f(39) // a half is stored
+	f(5)  // an eighth is
+}
+
+// TestBadEntryAmongCorrections: a half begins with a line whose former version the
+// other half has cancelled. That one being stored does not make this one look so.
+func TestBadEntryAmongCorrections(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	root := pcommon.SpanID{0: 255}
 	r.send(chats(0, 40, func(i int, sp ptrace.Span) {
-		if i == 39 {
+		sp.SetTraceID(pcommon.TraceID{15: 1})
+		sp.SetParentSpanID(root)
+		if i == 30 {
 			sp.SetName("poison")
 		}
 	}))
-	<-half
-	r.p.stop()
-	r.p.done.Wait()
-	if err := r.engine.Conn().Exec(t.Context(), "ALTER TABLE journal DROP CONSTRAINT poison"); err != nil {
+	r.drain()
+	if err := r.engine.Conn().Exec(t.Context(), "ALTER TABLE journal ADD CONSTRAINT poison CHECK name != 'poison' OR user = ''"); err != nil {
 		t.Fatal(err)
 	}
-	sink.set(nil)
-	r.crash()
+	r.send(chats(40, 41, func(_ int, sp ptrace.Span) {
+		sp.SetTraceID(pcommon.TraceID{15: 1})
+		sp.SetSpanID(root)
+		sp.Attributes().PutStr("gen_ai.operation.name", "invoke_agent")
+		sp.Attributes().PutStr("user.id", "u-1")
+	}))
 	r.drain()
-	r.spans(40)
-	if got := r.quarantined(); len(got) != 0 {
-		t.Errorf("quarantined %v", got)
+	if n := r.one("SELECT count() FROM journal WHERE sign = -1"); n != 40 {
+		t.Errorf("%d corrections", n)
+	}
+	r.spans(40) // 41 less the one put aside
+	if got := r.quarantined(); len(got) != 1 || got[0] != spanHex(30) {
+		t.Errorf("quarantined %v, want %s", got, spanHex(30))
+	}
+}
+
+// TestViewRefusesAHalf: a chunk has an entry that the journal refuses, and one that
+// a view of it does. The half with the latter waits for a cure and is not split.
+func TestViewRefusesAHalf(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.poison("poison")
+	alter := func(what string) {
+		t.Helper()
+		if err := r.engine.Conn().Exec(t.Context(), "ALTER TABLE spend_15m "+what); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alter("ADD CONSTRAINT no_user CHECK user != 'u-7'")
+	r.send(chats(0, 50, func(i int, sp ptrace.Span) {
+		if i == 7 {
+			sp.Attributes().PutStr("user.id", "u-7")
+		}
+		if i == 45 {
+			sp.SetName("poison")
+		}
+	}))
+	r.until("the status says why", func() bool { return strings.Contains(r.p.Status().Waiting, "no_user") })
+	r.crash()
+	r.until("it does after a restart", func() bool { return strings.Contains(r.p.Status().Waiting, "no_user") })
+	alter("DROP CONSTRAINT no_user")
+	r.drain()
+	r.spans(49)
+	if got := r.quarantined(); len(got) != 1 || got[0] != spanHex(45) {
+		t.Errorf("quarantined %v, want %s", got, spanHex(45))
 	}
 }
 

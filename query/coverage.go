@@ -2,13 +2,15 @@ package query
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/flyball/flyball/schema"
 )
 
 // coverage answers what is not known: by model what has no price or no usage,
-// and for all lines which flags they carry.
+// for all lines which flags they carry, and what is wrong in how spans come in.
 func (a *API) coverage(ctx context.Context, r *request) (any, error) {
 	r.quarters()
 	q := r.question()
@@ -46,5 +48,40 @@ func (a *API) coverage(ctx context.Context, r *request) (any, error) {
 	if a.o.Quarantined != nil && r.all {
 		total["quarantined"] = a.o.Quarantined()
 	}
-	return r.answer(row{"rows": out, "flags": flags, "total": total, "truncated": all > uint64(len(out))}), nil
+	findings, err := a.splitTraces(ctx, r, q)
+	if err != nil {
+		return nil, err
+	}
+	return r.answer(row{"rows": out, "flags": flags, "total": total, "findings": findings, "truncated": all > uint64(len(out))}), nil
+}
+
+// splitTraces finds traces whose spans came under two tenants that an attribute
+// decided about. Spans whose tenant the key decides are where they belong.
+func (a *API) splitTraces(ctx context.Context, r *request, q *question) ([]row, error) {
+	out := []row{}
+	if !r.all && len(r.tenants) < 2 {
+		return out, nil
+	}
+	err := a.ask(ctx, r, "coverage_split.sql", q, func(get func(string) any) {
+		one, other, traces, example := get("one").(string), get("other").(string), get("traces").(uint64), get("example").(string)
+		if !a.mayName(one, other) {
+			return
+		}
+		out = append(out, row{"finding": "trace_split_over_tenants", "tenants": []string{one, other}, "traces": traces, "trace_id": example,
+			"text": fmt.Sprintf("Spans of one trace came under tenant %q and under tenant %q, so that its spend and its run are split (traces: %d, for example %s). "+
+				"Set an attribute that attributes.tenant maps (tenant.id unless configured) on the resource of every service of the trace, or have a span processor, such as the Collector's transform processor, copy it to every span.", one, other, traces, example)})
+	})
+	return out, err
+}
+
+// mayName reports whether one sender may send for both tenants, by an attribute:
+// without keys everybody, else who has an ingest key that leaves the tenant open.
+func (a *API) mayName(one, other string) bool {
+	var ring *schema.Keyring
+	if a.o.Keys != nil {
+		ring = a.o.Keys()
+	}
+	return ring.Len() == 0 || slices.ContainsFunc(ring.Keys(), func(k schema.Key) bool {
+		return k.Role == schema.KeyIngest && (k.Tenant == "" || len(k.Tenants) > 0) && k.Allows(one) && k.Allows(other)
+	})
 }

@@ -287,10 +287,11 @@ const (
 	FlagEvaluation                            // LLM-as-judge traffic
 	FlagClaim                                 // an untrusted sender claimed a cache hit or a cost
 	FlagProviderFallback                      // priced by the line of the provider behind a reseller
+	FlagCacheHit                              // a trusted gateway answered from its own cache: nobody billed it
 )
 
 // FlagNames are the names in the API.
-var FlagNames = []string{"clock_skew", "end_before_start", "usage_invalid", "usage_inconsistent", "partial_usage", "cache_unknown", "ttl_assumed", "basis_assumed", "basis_inferred", "estimated", "cache_rate_missing", "tier_unknown", "promoted", "residual", "covered", "pending", "orphan", "sampled", "late", "reported_implausible", "twin", "truncated", "resent", "notional", "units_unpriced", "model_family", "evaluation", "claim", "provider_fallback"}
+var FlagNames = []string{"clock_skew", "end_before_start", "usage_invalid", "usage_inconsistent", "partial_usage", "cache_unknown", "ttl_assumed", "basis_assumed", "basis_inferred", "estimated", "cache_rate_missing", "tier_unknown", "promoted", "residual", "covered", "pending", "orphan", "sampled", "late", "reported_implausible", "twin", "truncated", "resent", "notional", "units_unpriced", "model_family", "evaluation", "claim", "provider_fallback", "cache_hit"}
 
 // Names lists the set flags.
 func (f Flags) Names() []string {

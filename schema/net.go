@@ -136,20 +136,31 @@ func optional(v *int64) (Money, bool) {
 // too. What the journal does not keep is zero (roles, the tool call's id); the
 // kind, the tokens and the flags that were posted are the call's as well.
 func EachNet(ctx context.Context, conn driver.Conn, where string, args []any, f func(Entry) error) error {
-	var e Entry
-	n := newNetColumns(&e)
-	rows, err := conn.Query(ctx, "SELECT "+strings.Join(n.names, ", ")+" FROM journal WHERE ("+where+`) AND sign = 1 AND (tenant, trace_id, span_id, part, version) NOT IN (
+	return eachRow(ctx, conn, "("+where+`) AND sign = 1 AND (tenant, trace_id, span_id, part, version) NOT IN (
     SELECT tenant, trace_id, span_id, part, version FROM journal WHERE (`+where+`) AND sign = -1)
 ORDER BY tenant, trace_id, span_id, part, version
-LIMIT 1 BY tenant, trace_id, span_id, part, version`, append(slices.Clone(args), args...)...)
+LIMIT 1 BY tenant, trace_id, span_id, part, version`, append(slices.Clone(args), args...), f)
+}
+
+// EachEntryOf calls f for every entry of the lines that where selects, a line's one
+// after the other as they were recorded. The entry is f's to keep, and lacks what
+// EachNet's lacks.
+func EachEntryOf(ctx context.Context, conn driver.Conn, where string, args []any, f func(Entry) error) error {
+	return eachRow(ctx, conn, where+" ORDER BY tenant, trace_id, span_id, part, recorded_at, version, sign", args, f)
+}
+
+func eachRow(ctx context.Context, conn driver.Conn, where string, args []any, f func(Entry) error) error {
+	var e Entry
+	n := newNetColumns(&e)
+	rows, err := conn.Query(ctx, "SELECT "+strings.Join(n.names, ", ")+" FROM journal WHERE "+where, args...)
 	if err != nil {
-		return fmt.Errorf("read net lines: %w", err)
+		return fmt.Errorf("read entries: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		n.cost, n.estimate, n.reported = nil, nil, nil
 		if err := rows.Scan(n.dest...); err != nil {
-			return fmt.Errorf("read net lines: %w", err)
+			return fmt.Errorf("read entries: %w", err)
 		}
 		n.finish()
 		if err := f(e); err != nil {
@@ -157,7 +168,7 @@ LIMIT 1 BY tenant, trace_id, span_id, part, version`, append(slices.Clone(args),
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return fmt.Errorf("read net lines: %w", err)
+		return fmt.Errorf("read entries: %w", err)
 	}
 	return nil
 }

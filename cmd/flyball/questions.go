@@ -94,7 +94,13 @@ func coverageCommand(g *global) *cobra.Command {
 }
 
 func printCoverage(w io.Writer, d map[string]any) error {
-	return table(w, rowsOf(d, "rows"), "provider", "model", "calls", "unpriced", "unknown", "estimated", "assumed basis=assumed_basis", "sampled", "usd=cost_usd")
+	if err := table(w, rowsOf(d, "rows"), "provider", "model", "calls", "unpriced", "unknown", "estimated", "assumed basis=assumed_basis", "sampled", "usd=cost_usd"); err != nil {
+		return err
+	}
+	for _, f := range rowsOf(d, "findings") {
+		fmt.Fprintf(w, "\n%s\n", cell(f["text"]))
+	}
+	return nil
 }
 
 func callsCommand(g *global) *cobra.Command {

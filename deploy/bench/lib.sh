@@ -54,14 +54,19 @@ child() { cat /proc/"$1"/task/*/children | tr ' ' '\n' | sed -n '/./{p;q;}'; }
 
 engine_ready() { get "http://$http/readyz" | tr -d ' \n' | grep -q '"clickhouse":{[^}]*"ready":true'; }
 
-# start_flyball serves from an empty store; sets flyball and engine to the pids.
-start_flyball() {
-	rm -rf "$work/data"
+# run_flyball serves over what data there is; sets flyball to its pid.
+run_flyball() {
 	FLYBALL_LISTEN__HTTP=$http FLYBALL_LISTEN__OTLP_GRPC=$grpc FLYBALL_LISTEN__OTLP_HTTP=$otlp_http \
 		FLYBALL_LISTEN__CLICKHOUSE=$clickhouse FLYBALL_DATA=$work/data \
 		bin/flyball serve >"$work/flyball.log" 2>&1 &
 	flyball=$!
 	started="$started $flyball"
+}
+
+# start_flyball serves from an empty store; sets flyball and engine to the pids.
+start_flyball() {
+	rm -rf "$work/data"
+	run_flyball
 	wait_for 60 "$flyball" engine_ready || {
 		tail -20 "$work/flyball.log" >&2
 		die "flyball does not get ready; its last words are above"

@@ -339,7 +339,7 @@ func (rec *record) clientKind(c *schema.Call) {
 		if client || unspecified {
 			c.Role |= schema.RoleClient
 		}
-		c.Tool = cut("http "+host, 128)
+		c.Tool = rec.cut("http "+host, 128)
 		switch method {
 		case "GET", "HEAD", "OPTIONS":
 			c.Effect = schema.EffectRead
@@ -357,7 +357,7 @@ func (rec *record) clientKind(c *schema.Call) {
 		if c.Operation == "" {
 			c.Operation, _, _ = strings.Cut(first(kDBQuerySummary), " ")
 		}
-		c.Tool = cut(strings.TrimSpace(db+" "+first(kDBCollection, kDBCollectionOld)), 128)
+		c.Tool = rec.cut(strings.TrimSpace(db+" "+first(kDBCollection, kDBCollectionOld)), 128)
 		switch strings.ToUpper(c.Operation) {
 		case "SELECT", "FIND", "GET", "HGET", "MGET", "QUERY", "SHOW", "EXISTS", "SCAN":
 			c.Effect = schema.EffectRead
@@ -373,13 +373,13 @@ func (rec *record) clientKind(c *schema.Call) {
 		}
 		c.Role |= schema.RoleClient
 		c.Operation = rec.str(kRPCMethod)
-		c.Tool = cut(strings.Trim(service+"/"+c.Operation, "/"), 128)
+		c.Tool = rec.cut(strings.Trim(service+"/"+c.Operation, "/"), 128)
 		return
 	}
 	if rec.has(kMessagingSystem) {
 		c.Role |= schema.RoleClient
 		c.Operation = first(kMessagingOperation, kMessagingOperationOld)
-		c.Tool = cut(strings.TrimSpace(rec.str(kMessagingSystem)+" "+rec.str(kMessagingDestination)), 128)
+		c.Tool = rec.cut(strings.TrimSpace(rec.str(kMessagingSystem)+" "+rec.str(kMessagingDestination)), 128)
 		if rec.kind == ptrace.SpanKindProducer {
 			c.Effect = schema.EffectWrite
 		}

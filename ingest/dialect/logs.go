@@ -31,6 +31,7 @@ func (r *Reader) AppendLogs(dst []schema.Call, ld plog.Logs, from Origin, receiv
 			for k := range sl.LogRecords().Len() {
 				lr := sl.LogRecords().At(k)
 				r.load(&rec.fields, lr.Attributes(), nil)
+				rec.truncated = false
 				var c schema.Call
 				if !rec.event(&c, lr) {
 					ignored++
@@ -131,7 +132,8 @@ func (rec *record) eventIDs(c *schema.Call, lr plog.LogRecord, seen map[[16]byte
 
 // readEvent fills the last Call of dst, whose kind and failure are known.
 func (rec *record) readEvent(dst []schema.Call) []schema.Call {
-	c := &dst[len(dst)-1]
+	own := len(dst) - 1
+	c := &dst[own]
 	c.Name = cut(rec.name, 128)
 	c.Scope = rec.scopeID
 	rec.identity(c)
@@ -143,10 +145,13 @@ func (rec *record) readEvent(dst []schema.Call) []schema.Call {
 	rec.attempts(c)
 	if c.Kind == schema.KindTool {
 		rec.tool(c)
+		rec.markTruncated(dst[own:])
 		return dst
 	}
 	p := c.Provider
 	rec.model(c)
 	c.Provider = p
-	return rec.usage(dst)
+	dst = rec.usage(dst)
+	rec.markTruncated(dst[own:])
+	return dst
 }

@@ -37,7 +37,7 @@ func provider(s string) string {
 			return p
 		}
 	}
-	return cut(s, 64)
+	return s
 }
 
 // vendor is whose model it is, by its name: it decides the shape of usage, and
@@ -70,13 +70,13 @@ func vendor(model string) string {
 
 // model fills provider, model names, tier and ids of a model-like record.
 func (rec *record) model(c *schema.Call) {
-	c.Model = cut(rec.first(modelKeys), 128)
-	c.RequestedModel = cut(rec.first(requestKeys), 128)
+	c.Model = rec.cut(rec.first(modelKeys), 128)
+	c.RequestedModel = rec.cut(rec.first(requestKeys), 128)
 	if lm := rec.str(kLiteLLMModel); lm != "" && c.Model == c.RequestedModel {
-		c.Model = cut(lm, 128)
+		c.Model = rec.cut(lm, 128)
 	}
 	for _, k := range providerKeys {
-		if c.Provider = provider(rec.str(k)); c.Provider != "" {
+		if c.Provider = rec.cut(provider(rec.str(k)), 64); c.Provider != "" {
 			break
 		}
 	}
@@ -98,18 +98,18 @@ func (rec *record) model(c *schema.Call) {
 		}
 	}
 	if c.Role&schema.RoleRefinesParent != 0 {
-		c.Provider, c.Model, c.RequestedModel = provider(rec.rawProvider), cut(rec.rawModel, 128), cut(rec.rawModel, 128)
+		c.Provider, c.Model, c.RequestedModel = rec.cut(provider(rec.rawProvider), 64), rec.cut(rec.rawModel, 128), rec.cut(rec.rawModel, 128)
 	}
-	c.ResponseID = cut(rec.first(responseKeys), 128)
+	c.ResponseID = rec.cut(rec.first(responseKeys), 128)
 	if c.ResponseID == "" && c.Role&schema.RoleRefinesParent != 0 {
-		c.ResponseID = cut(rec.rawID, 128)
+		c.ResponseID = rec.cut(rec.rawID, 128)
 	}
-	c.AltResponseID = cut(rec.first(requestIDs), 128)
+	c.AltResponseID = rec.cut(rec.first(requestIDs), 128)
 	if strings.HasPrefix(c.ResponseID, "req_") && c.AltResponseID == "" { // a request id under the response's name
 		c.ResponseID, c.AltResponseID = "", c.ResponseID
 	}
-	if c.ServiceTier = cut(strings.ToLower(rec.first(servedTier)), 32); c.ServiceTier == "" {
-		c.ServiceTier = cut(strings.ToLower(rec.first(askedTier)), 32)
+	if c.ServiceTier = rec.cut(strings.ToLower(rec.first(servedTier)), 32); c.ServiceTier == "" {
+		c.ServiceTier = rec.cut(strings.ToLower(rec.first(askedTier)), 32)
 	}
 	if c.ServiceTier == "" && rec.str(kSpeed) == "fast" {
 		c.ServiceTier = "fast"

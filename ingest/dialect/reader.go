@@ -249,6 +249,7 @@ type record struct {
 	// what a span that holds a provider's raw answer says
 	rawUsage, rawProvider, rawModel, rawID string
 	isLog                                  bool
+	truncated                              bool // an attribute was cut
 }
 
 func (r *Reader) load(f *fields, m pcommon.Map, rec *record) {
@@ -296,6 +297,7 @@ func (r *Reader) AppendSpans(dst []schema.Call, td ptrace.Traces, from Origin, r
 			for k := range ss.Spans().Len() {
 				sp := ss.Spans().At(k)
 				rec.rawUsage, rec.rawProvider, rec.rawModel, rec.rawID = "", "", "", ""
+				rec.truncated = false
 				r.load(&rec.fields, sp.Attributes(), rec)
 				tenant, ok := rec.tenant(from)
 				if !ok {
@@ -494,7 +496,7 @@ func (rec *record) tenant(from Origin) (string, bool) {
 	for _, keys := range [...][]key{rec.reader.tenant, tenantKeys} {
 		for _, f := range [...]*fields{&rec.fields, &rec.res} {
 			if t := strings.TrimSpace(f.first(keys)); t != "" {
-				t = cut(t, 256)
+				t = rec.cut(t, 256)
 				return t, from.Allowed == nil || from.Allowed(t)
 			}
 		}
@@ -507,11 +509,12 @@ func (rec *record) tenant(from Origin) (string, bool) {
 
 // read fills the last Call of dst and appends further parts.
 func (rec *record) read(dst []schema.Call) []schema.Call {
-	c := &dst[len(dst)-1]
+	own := len(dst) - 1
+	c := &dst[own]
 	c.Name = cut(rec.name, 128)
 	c.Scope = rec.scopeID
 	rec.classify(c)
-	c.Operation = cut(c.Operation, 64)
+	c.Operation = rec.cut(c.Operation, 64)
 	if c.Role&schema.RoleAggregate != 0 && rec.coversSubtree() {
 		c.Role |= schema.RoleCoversSubtree
 	}
@@ -524,10 +527,29 @@ func (rec *record) read(dst []schema.Call) []schema.Call {
 	if c.Kind.ModelLike() || c.Role&(schema.RoleAggregate|schema.RoleRefinesParent) != 0 {
 		rec.model(c)
 		dst = rec.usage(dst)
+		rec.cacheHit(dst[own:])
 	} else if c.Kind == schema.KindTool || c.Role&schema.RoleClient != 0 {
 		rec.tool(c)
 	}
+	rec.markTruncated(dst[own:])
 	return dst
+}
+
+// cut is cut for the value of an attribute: the record's calls will be marked.
+func (rec *record) cut(s string, n int) string {
+	rec.truncated = rec.truncated || len(s) > n
+	return cut(s, n)
+}
+
+// markTruncated marks the calls of a record of which an attribute was cut: two values
+// that differ behind the cut are one now.
+func (rec *record) markTruncated(calls []schema.Call) {
+	if !rec.truncated {
+		return
+	}
+	for i := range calls {
+		calls[i].Flags |= schema.FlagTruncated
+	}
 }
 
 func (rec *record) sampled() (bool, error) {
@@ -569,7 +591,7 @@ func (rec *record) identity(c *schema.Call) {
 		if v == "" {
 			continue
 		}
-		if v = cut(strings.TrimSpace(v), 256); d == schema.Criticality || d == schema.Mode {
+		if v = rec.cut(strings.TrimSpace(v), 256); d == schema.Criticality || d == schema.Mode {
 			v = vocabulary(v)
 		}
 		if v == "critical" && c.Role&schema.RoleTrustedGateway == 0 {
@@ -601,12 +623,12 @@ func vocabulary(v string) string {
 // tool reads name, effect, argument hash and payload of a tool call.
 func (rec *record) tool(c *schema.Call) {
 	if c.Tool == "" {
-		c.Tool = cut(rec.first(toolKeys), 128)
+		c.Tool = rec.cut(rec.first(toolKeys), 128)
 	}
 	if c.Tool == "" && c.Kind == schema.KindTool {
-		c.Tool = c.Name
+		c.Tool = rec.cut(rec.name, 128)
 	}
-	c.ToolCallID = cut(rec.first(toolCallKeys), 128)
+	c.ToolCallID = rec.cut(rec.first(toolCallKeys), 128)
 	if e, ok := rec.reader.tools[c.Tool]; ok {
 		c.Effect = e
 	}

@@ -209,7 +209,7 @@ func (rec *record) usage(dst []schema.Call) []schema.Call {
 		c.Units.WebSearches = u.searches
 	}
 	if u.tier != "" && c.ServiceTier == "" {
-		c.ServiceTier = cut(strings.ToLower(u.tier), 32)
+		c.ServiceTier = rec.cut(strings.ToLower(u.tier), 32)
 		if c.ServiceTier == "batch" && c.Identity[schema.Mode] == "" {
 			c.Identity[schema.Mode] = "batch"
 		}
@@ -262,10 +262,30 @@ func (rec *record) usage(dst []schema.Call) []schema.Call {
 		d.Part++
 		d.Tokens, d.Units, d.HasReported, d.ReportedCost, d.Hidden, d.Turns = p.tokens, schema.Units{}, false, 0, 0, 0
 		if p.model != "" {
-			d.Model, d.RequestedModel = cut(p.model, 128), cut(p.model, 128)
+			d.Model = rec.cut(p.model, 128)
+			d.RequestedModel = d.Model
 		}
 	}
 	return dst
+}
+
+// cacheHit marks what a gateway answered from its own cache, so that no provider
+// billed it. Only a trusted one is believed. Its usage is known then, whatever it
+// says: the call counts instead of the client's record above it.
+func (rec *record) cacheHit(calls []schema.Call) {
+	c := &calls[0]
+	if !strings.EqualFold(rec.str(kCacheHit), "true") || !c.Kind.ModelLike() || c.Role&schema.RoleAggregate != 0 {
+		return
+	}
+	for i := range calls {
+		c := &calls[i]
+		if c.Role&schema.RoleTrustedGateway == 0 {
+			c.Flags |= schema.FlagClaim
+			continue
+		}
+		c.Flags = c.Flags&^schema.FlagUsageInvalid | schema.FlagCacheHit
+		c.Usage = schema.UsageKnown
+	}
 }
 
 // absent says what missing counts mean: nothing due, or due and unknown.

@@ -183,7 +183,7 @@ func (w *wireReader) span(b []byte) {
 	rec := w.rec
 	rec.fields.reset()
 	rec.rawUsage, rec.rawProvider, rec.rawModel, rec.rawID = "", "", "", ""
-	rec.name, rec.message = "", ""
+	rec.name, rec.message, rec.truncated = "", "", false
 	rec.kind, rec.status = ptrace.SpanKindUnspecified, ptrace.StatusCodeUnset
 	rec.events = rec.events[:0]
 	w.spans++

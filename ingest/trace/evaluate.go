@@ -104,6 +104,10 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 			}
 		}
 	}
+	if a.fromCache(t, i, c) {
+		usage = schema.UsageNone
+		p.Flags |= schema.FlagCacheHit
+	}
 	a.money(t, i, c, p, usage)
 	a.count(p, &p.ModelCalls, 1)
 	waste(l.failure, p)
@@ -264,6 +268,9 @@ func waste(f schema.Failure, p *schema.Posting) {
 // prices them.
 func (a *Assembler) money(t *trace, i int32, c *schema.Call, p *schema.Posting, usage schema.Usage) {
 	l := &t.lines[i]
+	if c.Flags&schema.FlagCacheHit != 0 {
+		usage = schema.UsageNone // its counts are of the answer that was kept, and were billed then
+	}
 	if usage == schema.UsageKnown {
 		p.Tokens = c.Tokens
 		assumed := c.Flags&schema.FlagBasisAssumed != 0

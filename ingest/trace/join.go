@@ -26,6 +26,7 @@ type joinRef struct {
 	start int64
 	end   int64
 	gate  bool
+	hit   bool // the gateway answered from its cache
 }
 
 func (x *joinIndex) init() { x.byID = map[uint64][2]joinRef{} }
@@ -71,18 +72,42 @@ func (a *Assembler) joined(t *trace, i int32, c *schema.Call) string {
 			continue
 		}
 		if inner(&me, &o) {
+			if me.hit && !a.quiet {
+				a.queueJoined(&o) // it costs nothing either
+			}
 			return o.key.id.String() + "/" + o.span.String()
 		}
 		if a.quiet {
 			continue
 		}
-		if other, err := a.open(o.key.tenant, o.key.id, a.now, false); err == nil && other != nil {
-			if k := other.find(o.span, 0); k >= 0 && other.lines[k].state == stateLeaf {
-				a.queue(other, k)
-			}
-		}
+		a.queueJoined(&o)
 	}
 	return ""
+}
+
+// queueJoined has the other record of a call evaluated again, if it counts.
+func (a *Assembler) queueJoined(o *joinRef) {
+	if other, err := a.open(o.key.tenant, o.key.id, a.now, false); err == nil && other != nil {
+		if k := other.find(o.span, 0); k >= 0 && other.lines[k].state == stateLeaf {
+			a.queue(other, k)
+		}
+	}
+}
+
+// fromCache reports whether a trusted gateway's record of a client's call, in a
+// trace of its own, says that it answered from its cache. It has to lie within the
+// client's: the call whose answer was kept has the same response id.
+func (a *Assembler) fromCache(t *trace, i int32, c *schema.Call) bool {
+	if c.ResponseID == "" || t.lines[i].shape == 0 {
+		return false
+	}
+	id, me := a.joinRef(t, i, c)
+	for _, o := range a.joins.byID[id] {
+		if o.hit && o.key != t.key && o.shape == me.shape && inner(&o, &me) && me.start <= o.start && o.end <= me.end {
+			return true
+		}
+	}
+	return false
 }
 
 // joinRef is how the index knows a line. All counts and the tier must agree, so
@@ -93,7 +118,7 @@ func (a *Assembler) joinRef(t *trace, i int32, c *schema.Call) (uint64, joinRef)
 	for _, n := range c.Tokens.Fields() {
 		shape = mix(shape, *n)
 	}
-	return mix(l.response, hash2(t.key.tenant, c.Provider)), joinRef{t.key, l.span, shape | 1, l.start, l.end, l.role&schema.RoleTrustedGateway != 0}
+	return mix(l.response, hash2(t.key.tenant, c.Provider)), joinRef{t.key, l.span, shape | 1, l.start, l.end, l.role&schema.RoleTrustedGateway != 0, c.Flags&schema.FlagCacheHit != 0}
 }
 
 // forgetJoin takes a line that does not count any more out of the index, so that

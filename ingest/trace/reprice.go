@@ -2,7 +2,6 @@ package trace
 
 import (
 	"bytes"
-	"fmt"
 
 	"github.com/flyball/flyball/schema"
 )
@@ -109,14 +108,10 @@ func (a *Assembler) repriceForgotten(net []schema.Entry, t *trace, dry bool, now
 	if dry || a.batch.Len() == 0 {
 		return res, false, nil
 	}
-	a.recorded = at
-	end, err := a.o.AppendForgotten(a.batch.Bytes(), a.batch.Len())
-	if err != nil {
-		return res, false, fmt.Errorf("append corrections: %w", err)
+	if err := a.appendForgotten(at); err != nil {
+		return res, false, err
 	}
-	a.before, a.end = a.end, end
-	a.metrics.entries.Add(float64(a.batch.Len()))
-	res.Entries, res.End = a.batch.Len(), end
+	res.Entries, res.End = a.batch.Len(), a.end
 	return res, false, nil
 }
 

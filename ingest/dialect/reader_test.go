@@ -1,0 +1,98 @@
+package dialect
+
+import (
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/flyball/flyball/schema"
+)
+
+// A call says that one of its attributes was cut, whichever reader cut it.
+func TestTruncated(t *testing.T) {
+	r, err := New(Options{HashKey: []byte("k"), Attributes: map[string][]string{"feature": {"app.feature"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, c *schema.Call, want bool) {
+		t.Helper()
+		if got := c.Flags&schema.FlagTruncated != 0; got != want {
+			t.Errorf("%s: truncated is %v, want %v", what, got, want)
+		}
+	}
+	f := func(key string, bound int, attrs map[string]any) {
+		t.Helper()
+		for _, over := range []bool{false, true, false} { // a span's cut is not the next one's
+			td := ptrace.NewTraces()
+			rs := td.ResourceSpans().AppendEmpty()
+			sp := rs.ScopeSpans().AppendEmpty().Spans().AppendEmpty()
+			sp.SetTraceID(pcommon.TraceID{1})
+			sp.SetSpanID(pcommon.SpanID{1})
+			sp.SetName(strings.Repeat("n", 200))
+			if err := sp.Attributes().FromRaw(attrs); err != nil {
+				t.Fatal(err)
+			}
+			value := strings.Repeat("x", bound)
+			if over {
+				value += "y"
+			}
+			sp.Attributes().PutStr(key, value)
+			body, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(td)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !sameAsPdata(t, r, body) {
+				t.Fatalf("%s: the wire reader did not take it", key)
+			}
+			calls, _ := r.AppendSpans(nil, td, Origin{}, wireReceived)
+			for i := range calls {
+				check(key, &calls[i], over)
+			}
+		}
+	}
+	chat := map[string]any{"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 5, "gen_ai.usage.output_tokens": 5}
+	for _, key := range []string{"tenant.id", "user.id", "app.feature", "session.id", "gen_ai.agent.name"} {
+		f(key, 256, chat)
+	}
+	for _, key := range []string{"gen_ai.request.model", "gen_ai.response.model", "gen_ai.response.id", "request_id"} {
+		f(key, 128, chat)
+	}
+	f("gen_ai.provider.name", 64, chat)
+	f("gen_ai.response.service_tier", 32, chat)
+	f("gen_ai.tool.name", 128, map[string]any{"gen_ai.operation.name": "execute_tool"})
+	f("gen_ai.tool.call.id", 128, map[string]any{"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "t"})
+}
+
+func TestTruncatedParts(t *testing.T) {
+	r, err := New(Options{HashKey: []byte("k")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("u", 300)
+	td := ptrace.NewTraces()
+	sp := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans().AppendEmpty()
+	sp.SetTraceID(pcommon.TraceID{1})
+	sp.SetSpanID(pcommon.SpanID{1})
+	if err := sp.Attributes().FromRaw(map[string]any{"gen_ai.operation.name": "chat", "gen_ai.request.model": "claude-x", "user.id": long,
+		"gen_ai.usage.raw": `{"input_tokens":9,"output_tokens":9,"iterations":[{"type":"compaction","model":"claude-y","input_tokens":5,"output_tokens":5},{"type":"message","model":"claude-x","input_tokens":9,"output_tokens":9}]}`}); err != nil {
+		t.Fatal(err)
+	}
+	calls, _ := r.AppendSpans(nil, td, Origin{}, wireReceived)
+	ld := plog.NewLogs()
+	lr := ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty().LogRecords().AppendEmpty()
+	if err := lr.Attributes().FromRaw(map[string]any{"event.name": "gemini_cli.api_response", "model": "gemini-x", "user.id": long, "input_token_count": 5, "output_token_count": 5}); err != nil {
+		t.Fatal(err)
+	}
+	calls, _, _ = r.AppendLogs(calls, ld, Origin{}, wireReceived)
+	if len(calls) != 3 {
+		t.Fatalf("%d calls, want two parts and an event", len(calls))
+	}
+	for i := range calls {
+		if calls[i].Flags&schema.FlagTruncated == 0 {
+			t.Errorf("call %d (part %d, %s) is not marked", i, calls[i].Part, calls[i].Model)
+		}
+	}
+}
