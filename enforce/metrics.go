@@ -19,7 +19,6 @@ type metrics struct {
 	leases    *prometheus.CounterVec
 	acks      *prometheus.CounterVec
 	drift     prometheus.Gauge
-	newUsers  prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -37,7 +36,6 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		leases:    f.NewCounterVec(prometheus.CounterOpts{Name: "flyball_leases_total", Help: "What became of budget leases."}, []string{"outcome"}),
 		acks:      f.NewCounterVec(prometheus.CounterOpts{Name: "flyball_limiter_acks_total", Help: "Acknowledgements of limiters, by outcome."}, []string{"outcome"}),
 		drift:     f.NewGauge(prometheus.GaugeOpts{Name: "flyball_ledger_drift_accounts", Help: "Accounts that differ from the journal, at the last verification."}),
-		newUsers:  f.NewCounter(prometheus.CounterOpts{Name: "flyball_ledger_new_accounts_total", Help: "Accounts that were opened; a sudden rise is a sender that makes up ids."}),
 	}
 }
 
@@ -62,5 +60,10 @@ func (m *metrics) watch(r prometheus.Registerer, l *Loop) {
 	gauge("flyball_holds_open", "Reported spend whose span has not arrived.", func() float64 { return float64(l.book.holds()) })
 	gauge("flyball_limiters", "Limiters that acknowledged something within five minutes.", func() float64 { return float64(l.limiters.active()) })
 	gauge("flyball_feed_lag_revisions", "Revisions that the slowest active limiter has not acknowledged.", func() float64 { return float64(l.limiters.lag(l.current)) })
+	f.NewCounterFunc(prometheus.CounterOpts{Name: "flyball_ledger_new_accounts_total", Help: "Accounts that were opened; a sudden rise is a sender that makes up ids."}, func() float64 {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return float64(l.ledger.Opened())
+	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "flyball_feed_connections", Help: "Limiters that follow by server-sent events."}, func() float64 { return float64(l.feed.Connections()) })
 }

@@ -150,6 +150,7 @@ type Ledger struct {
 	gen      uint64
 	key, sub []byte
 	loads    uint64
+	opened   uint64
 }
 
 // New makes an empty ledger.
@@ -586,6 +587,9 @@ func (l *Ledger) account(key []byte, family int, start, end int64, create bool) 
 	} else if !create {
 		return nil, nil
 	}
+	if a.Touched == 0 {
+		l.opened++
+	}
 	l.accounts[a.key] = a
 	l.front(a)
 	return a, nil
@@ -777,6 +781,9 @@ func (l *Ledger) Fill(a *Account, c Counts, first int64) {
 func (l *Ledger) Stats() (accounts, families int, loads uint64) {
 	return len(l.accounts), len(l.families), l.loads
 }
+
+// Opened is how many accounts were opened that nobody knew before.
+func (l *Ledger) Opened() uint64 { return l.opened }
 
 // Window is the family's window.
 func (l *Ledger) Window(family int) Window { return l.families[family].Window }

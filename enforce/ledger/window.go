@@ -90,7 +90,11 @@ func (w Window) Bounds(t time.Time, zone *time.Location) (start, end time.Time) 
 func first(y int, m time.Month, d int, zone *time.Location) time.Time {
 	y, m, d = time.Date(y, m, d, 12, 0, 0, 0, time.UTC).Date()
 	t := time.Date(y, m, d, 0, 0, 0, 0, zone)
-	for t.Day() != d { // a skipped hour is read before the gap
+	before := func(t time.Time) bool {
+		ty, tm, td := t.Date()
+		return ty < y || ty == y && (tm < m || tm == m && td < d)
+	}
+	for before(t) { // a skipped hour, or day, is read before the gap
 		t = t.Add(15 * time.Minute)
 	}
 	return t
