@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -22,17 +23,21 @@ const bodyLimit = 1 << 20
 
 // api serves the loop over HTTP.
 type api struct {
-	l    *Loop
-	keys func() *schema.Keyring
+	l       *Loop
+	keys    func() *schema.Keyring
+	journal func(tenant string) (Journal, func() uint64)
 }
 
-// Mount adds the routes of enforcement to a router.
-func (l *Loop) Mount(r gin.IRouter, keys func() *schema.Keyring) {
-	a := &api{l, keys}
+// Mount adds the routes of enforcement to a router. journal, which may be nil while
+// ClickHouse is not up, is what backtests and verifications read.
+func (l *Loop) Mount(r gin.IRouter, keys func() *schema.Keyring, journal func(tenant string) (Journal, func() uint64)) {
+	a := &api{l, keys, journal}
 	g := r.Group("/api/v1")
 	g.GET("/guards", a.as(a.guards, schema.KeyRead, schema.KeyLimiter))
 	g.GET("/guards/live", a.as(a.live, schema.KeyRead, schema.KeyLimiter))
 	g.POST("/guards/release", a.as(a.releaseGuard))
+	g.POST("/guards/backtest", a.as(a.backtest, schema.KeyRead))
+	g.POST("/guards/verify", a.as(a.verify))
 	g.GET("/budgets", a.as(a.budgets, schema.KeyRead, schema.KeyLimiter))
 	g.GET("/enforcement", a.as(a.events, schema.KeyRead))
 	g.GET("/policy", a.as(a.policy, schema.KeyRead))
@@ -183,6 +188,74 @@ func (a *api) releaseGuard(c *gin.Context, key schema.Key) error {
 		return err
 	}
 	c.JSON(http.StatusOK, gin.H{"released": in.ID})
+	return nil
+}
+
+// backtestWithin bounds a backtest.
+const backtestWithin = 30 * time.Minute
+
+func (a *api) backtest(c *gin.Context, key schema.Key) error {
+	var in struct {
+		Text   string    `json:"text"`
+		Since  time.Time `json:"since"`
+		Until  time.Time `json:"until"`
+		Tenant string    `json:"tenant"`
+	}
+	if err := body(c, &in); err != nil {
+		return err
+	}
+	switch {
+	case in.Tenant == "" && !key.AllowsAll():
+		in.Tenant = key.Tenant
+	case in.Tenant != "" && !key.Allows(in.Tenant):
+		return forbidden("key %s may not see tenant %s", key.Name, in.Tenant)
+	}
+	p, _, err := ParsePolicy([]byte(in.Text), PolicyOptions{})
+	if err != nil {
+		return badInput("%v", err)
+	}
+	if in.Until.IsZero() {
+		in.Until = time.Now().Add(15 * time.Minute)
+	}
+	if !in.Since.Before(in.Until) || in.Since.Year() < 2015 {
+		return badInput("since has to be before until, and after 2015")
+	}
+	journal, _ := a.journal(in.Tenant)
+	if journal == nil {
+		return unavailable(time.Second, "ClickHouse is not up yet; see /readyz")
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), backtestWithin)
+	defer cancel()
+	r, err := Backtest(ctx, p, Options{Pricer: a.l.o.Pricer, Zone: a.l.o.Zone}, journal, in.Since, in.Until)
+	if err != nil {
+		a.l.o.Logger.Error("backtest", "err", err)
+		return unavailable(time.Second, "the journal could not be read; ask for a shorter time or see the server's log")
+	}
+	c.JSON(http.StatusOK, r)
+	return nil
+}
+
+func (a *api) verify(c *gin.Context, key schema.Key) error {
+	var in struct {
+		Since time.Time `json:"since"`
+	}
+	if err := orgWide(key); err != nil {
+		return err
+	}
+	if err := body(c, &in); err != nil {
+		return err
+	}
+	journal, confirmed := a.journal("")
+	if journal == nil {
+		return unavailable(time.Second, "ClickHouse is not up yet; see /readyz")
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), 5*time.Minute)
+	defer cancel()
+	v, err := a.l.Verify(ctx, journal, confirmed, in.Since)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, v)
 	return nil
 }
 

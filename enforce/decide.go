@@ -557,6 +557,7 @@ func (l *Loop) blockUnpriced(g *Guard, e *schema.Entry) {
 	if err != nil || a == nil || !a.Live(now) {
 		return
 	}
+	c.Model = strings.Clone(c.Model) // it is part of a record
 	id := directiveID(g, a) + "/unpriced/" + c.Model
 	if l.live[id] != nil {
 		return

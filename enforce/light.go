@@ -51,7 +51,7 @@ func (m *lights) of(provider string) *light {
 	x := m.byProvider[provider]
 	if x == nil && len(m.byProvider) < maxProviders {
 		x = &light{rooms: map[string]Headroom{}, color: "green"}
-		m.byProvider[provider] = x
+		m.byProvider[strings.Clone(provider)] = x // it may be part of a record
 	}
 	return x
 }

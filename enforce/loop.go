@@ -104,6 +104,7 @@ type Loop struct {
 	limiters limiters
 	light    lights
 	effects  effects
+	snap     *snapshot // that a verification waits for
 	applied
 	saved   applied // what the ledger in the store stands at
 	decided uint64  // decisions were made up to here
@@ -339,6 +340,12 @@ func (a *applier) record(rec Record) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.chunk, l.pos = rec.Chunk, rec.End
+		if err := l.ledger.Boundary(rec.Chunk); err != nil {
+			return err
+		}
+		if l.snap != nil {
+			l.snap.take(l, rec.Chunk)
+		}
 		return nil
 	}
 	if rec.Start < l.pos {

@@ -149,6 +149,13 @@ func EachEntryOf(ctx context.Context, conn driver.Conn, where string, args []any
 	return eachRow(ctx, conn, where+" ORDER BY tenant, trace_id, span_id, part, recorded_at, version, sign", args, f)
 }
 
+// EachPosted calls f for every entry that where selects in the order of their
+// recording: what cancels an entry comes right before what takes its place. The
+// entry is f's to keep, and lacks what EachNet's lacks.
+func EachPosted(ctx context.Context, conn driver.Conn, where string, args []any, f func(Entry) error) error {
+	return eachRow(ctx, conn, where+" ORDER BY recorded_at, tenant, trace_id, span_id, part, version, sign", args, f)
+}
+
 func eachRow(ctx context.Context, conn driver.Conn, where string, args []any, f func(Entry) error) error {
 	var e Entry
 	n := newNetColumns(&e)

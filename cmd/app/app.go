@@ -104,6 +104,7 @@ func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err e
 	if err := a.startEnforcement(cfg); err != nil {
 		return nil, err
 	}
+	a.wg.Go(a.watchLedger)
 	a.wg.Add(3)
 	go func() { defer a.wg.Done(); a.openEngine() }()
 	go func() { defer a.wg.Done(); a.checkConservation() }()
@@ -449,7 +450,7 @@ func (a *App) router() http.Handler {
 	api := query.New(query.Options{Conn: a.conn, Keys: a.keys.Load, Zone: a.zone, SQL: http.HandlerFunc(a.sql), Quarantined: func() uint64 { return uint64(a.pipeline.Status().Quarantined) }, Logger: a.log})
 	api.Mount(r)
 	api.MountPage(r, query.Setup{GRPC: a.addrs["otlp_grpc"], HTTP: a.addrs["otlp_http"]})
-	a.loop.Mount(r, a.keys.Load)
+	a.loop.Mount(r, a.keys.Load, a.journal)
 	a.mountAdmin(r)
 	return r
 }

@@ -150,3 +150,64 @@ func (a *App) report(c directive.Call, u enforce.Settlement, at time.Time) error
 	defer cancel()
 	return a.pipeline.Report(ctx, call)
 }
+
+// journal reads the journal for backtests and verifications, hour by hour of the
+// recording so that no statement holds more than that; nil while ClickHouse is not up.
+func (a *App) journal(tenant string) (enforce.Journal, func() uint64) {
+	conn := a.conn()
+	if conn == nil {
+		return nil, nil
+	}
+	read := func(ctx context.Context, from, to time.Time, chunk uint64, f func(*schema.Entry) error) error {
+		const step = time.Hour
+		end := earlier(to.Add(24*time.Hour), time.Now().Add(time.Minute))
+		for at := from.Add(-10 * time.Minute); at.Before(end); at = at.Add(step) {
+			where, args := "recorded_at >= ? AND recorded_at < ? AND started_at >= ? AND started_at < ?", []any{at.UTC(), earlier(at.Add(step), end).UTC(), from.UTC(), to.UTC()}
+			if tenant != "" {
+				where, args = where+" AND tenant = ?", append(args, tenant)
+			}
+			if chunk > 0 {
+				where, args = where+" AND chunk <= ?", append(args, chunk)
+			}
+			if err := schema.EachPosted(ctx, conn, where, args, func(e schema.Entry) error { return f(&e) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return read, func() uint64 { return a.pipeline.Status().LastChunk }
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// watchLedger fills in the history of new guards and compares ledger and journal.
+func (a *App) watchLedger() {
+	warm, verify := time.NewTicker(2*time.Second), time.NewTicker(10*time.Minute)
+	defer warm.Stop()
+	defer verify.Stop()
+	for {
+		select {
+		case <-a.ctx.Done():
+			return
+		case <-warm.C:
+			if journal, confirmed := a.journal(""); journal != nil {
+				if err := a.loop.Warm(a.ctx, journal, confirmed); err != nil && a.ctx.Err() == nil {
+					a.log.Warn("guards stay warming for now", "err", err)
+				}
+			}
+		case <-verify.C:
+			if journal, confirmed := a.journal(""); journal != nil && a.pipeline.Status().Queued > 0 { // something is coming in
+				ctx, cancel := context.WithTimeout(a.ctx, 5*time.Minute)
+				if _, err := a.loop.Verify(ctx, journal, confirmed, time.Now().Add(-time.Hour)); err != nil && a.ctx.Err() == nil {
+					a.log.Warn("ledger was not verified", "err", err)
+				}
+				cancel()
+			}
+		}
+	}
+}

@@ -211,6 +211,13 @@ func (x *Set) Apply(c *Change) error {
 	return nil
 }
 
+// Forget makes the set ask for all of it: what it holds stays in force meanwhile.
+func (x *Set) Forget() {
+	x.mu.Lock()
+	x.known = false
+	x.mu.Unlock()
+}
+
 // Extend moves the instant at which the set counts as stale.
 func (x *Set) Extend(validUntil time.Time) {
 	x.mu.Lock()
@@ -521,7 +528,7 @@ func (c *Call) Value(d Dim) string {
 func (x *Set) Stale(now time.Time) (stale bool, policy WhenUnknown) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return !x.known || now.After(x.valid), x.unknown
+	return x.version == (Version{}) || now.After(x.valid), x.unknown
 }
 
 // KillState is the kill switch as the set has it.

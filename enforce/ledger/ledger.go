@@ -10,6 +10,7 @@
 package ledger
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -148,6 +149,7 @@ type Ledger struct {
 	dirty    []*Account
 	touched  []Touch
 	gen      uint64
+	chunk    uint64 // that was applied to its end
 	key, sub []byte
 	loads    uint64
 	opened   uint64
@@ -175,9 +177,11 @@ const (
 )
 
 // Use puts families in force, in the order in which Account.Family counts them.
-// Accounts of families that stay are kept. chunk is the one after which the log
-// is applied from here on: a family that is new lacks everything up to it.
+// Accounts of families that stay are kept. chunk is the last one that was applied to
+// its end. A family that is new counts from the next chunk on, so that what it lacks
+// is exactly what the journal has up to a chunk's end.
 func (l *Ledger) Use(families []Family, chunk uint64) error {
+	l.chunk = chunk
 	old := map[string]*family{}
 	for _, f := range l.families {
 		old[f.name] = f
@@ -188,7 +192,10 @@ func (l *Ledger) Use(families []Family, chunk uint64) error {
 		name := def.Name()
 		f := old[name]
 		if f == nil {
-			f = &family{Family: def, name: name, since: chunk}
+			f = &family{Family: def, name: name}
+			if chunk > 0 {
+				f.since = chunk + 1
+			}
 			binary.BigEndian.PutUint64(f.id[:], hash(name))
 			if l.o.Store != nil {
 				v, err := l.o.Store.Get(prefixFamily + name)
@@ -208,6 +215,40 @@ func (l *Ledger) Use(families []Family, chunk uint64) error {
 	}
 	for _, a := range l.accounts {
 		a.Family = l.familyOf(a.key)
+	}
+	return nil
+}
+
+// Boundary says that a chunk was applied to its end. The first one tells whether
+// anything was before this ledger.
+func (l *Ledger) Boundary(chunk uint64) error {
+	first := l.chunk == 0
+	l.chunk = chunk
+	if !first {
+		return nil
+	}
+	for i, f := range l.families {
+		if f.warm || f.since != 0 {
+			continue
+		}
+		if chunk == 1 {
+			if err := l.Warm(i); err != nil {
+				return err
+			}
+			continue
+		}
+		// What was counted so far is in the journal too, and comes from there.
+		f.since = chunk
+		for _, a := range l.accounts {
+			if a.Family == i {
+				a.Counts, a.buckets = Counts{}, nil
+			}
+		}
+		if l.o.Store != nil {
+			if err := l.saveFamily(f); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -417,7 +458,7 @@ func (l *Ledger) Touched() []Touch { return l.touched }
 func (l *Ledger) Apply(e *schema.Entry, received int64) error {
 	now := e.RecordedAt * 1000
 	for i, f := range l.families {
-		if len(f.Match) > 0 && !Matches(e, f.Match) {
+		if l.chunk < f.since || len(f.Match) > 0 && !Matches(e, f.Match) {
 			continue
 		}
 		start, end := l.bounds(f, e.Tenant, e.Start)
@@ -467,15 +508,7 @@ func (a *Account) add(c *Counts, f *family, at, now int64) {
 		if at <= now-int64(f.Window.Over) {
 			return // left the window already
 		}
-		i, found := slices.BinarySearchFunc(a.buckets, at, func(b bucket, at int64) int {
-			switch {
-			case b.at < at:
-				return -1
-			case b.at > at:
-				return 1
-			}
-			return 0
-		})
+		i, found := slices.BinarySearchFunc(a.buckets, at, func(b bucket, at int64) int { return cmp.Compare(b.at, at) })
 		if !found {
 			a.buckets = slices.Insert(a.buckets, i, bucket{at: at})
 		}
@@ -765,16 +798,35 @@ func (a *Account) Hold(p Pending, sign int64) { a.Holds.plus(p, sign) }
 // Lease changes what is leased of an account.
 func (a *Account) Lease(p Pending, sign int64) { a.Leases.plus(p, sign) }
 
-// Fill adds sums that an account lacks because they were before its family.
-func (l *Ledger) Fill(a *Account, c Counts, first int64) {
-	a.plus(&c, 1)
-	if first != 0 && (a.First == 0 || first < a.First) {
-		a.First = first
+// Fill adds to an account of a family what another ledger's account of the same key
+// has: what was before the family.
+func (l *Ledger) Fill(key string, family int, from *Account) error {
+	a, err := l.account([]byte(key), family, from.Start, from.End, true)
+	if err != nil {
+		return err
 	}
+	a.plus(&from.Counts, 1)
+	for _, b := range from.buckets {
+		i, found := slices.BinarySearchFunc(a.buckets, b.at, func(b bucket, at int64) int { return cmp.Compare(b.at, at) })
+		if !found {
+			a.buckets = slices.Insert(a.buckets, i, bucket{at: b.at})
+		}
+		a.buckets[i].plus(&b.Counts, 1)
+	}
+	for _, r := range from.Runs {
+		if len(a.Runs) < maxRunIDs && !slices.Contains(a.Runs, r) {
+			a.Runs = append(a.Runs, r)
+		}
+	}
+	if a.First == 0 || from.First < a.First {
+		a.First = from.First
+	}
+	a.Touched, a.Ended = max(a.Touched, from.Touched), max(a.Ended, from.Ended)
 	if !a.dirty {
 		a.dirty = true
 		l.dirty = append(l.dirty, a)
 	}
+	return nil
 }
 
 // Stats is the ledger's size.

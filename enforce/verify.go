@@ -1,0 +1,243 @@
+package enforce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/flyball/flyball/enforce/ledger"
+	"github.com/flyball/flyball/schema"
+)
+
+// Warm fills in what the counters of new guards lack: calls of before the guard that
+// fall into a window which is still open. It reads the journal once for all of them,
+// up to the chunk from which on they were counted live; confirmed says up to which
+// chunk the journal is complete. Guards say `warming` until then.
+func (l *Loop) Warm(ctx context.Context, journal Journal, confirmed func() uint64) error {
+	l.mu.Lock()
+	now := time.Now()
+	from := now
+	var cold []int
+	var last uint64
+	for i := range l.byFamily {
+		since, warming := l.ledger.Warming(i)
+		if !warming {
+			continue
+		}
+		cold = append(cold, i)
+		last = max(last, since)
+		from = earlier(from, l.windowStart(i, now))
+	}
+	families := l.policy.families()
+	l.mu.Unlock()
+	if len(cold) == 0 {
+		return nil
+	}
+	if confirmed() < last {
+		return nil // the journal will have it soon
+	}
+	// A scratch ledger for each chunk at which families began.
+	groups := map[uint64][]int{}
+	l.mu.Lock()
+	for _, i := range cold {
+		since, _ := l.ledger.Warming(i)
+		groups[since] = append(groups[since], i)
+	}
+	l.mu.Unlock()
+	for since, members := range groups {
+		scratch := ledger.New(ledger.Options{Zone: l.o.Zone, MaxAccounts: 1 << 30})
+		var list []ledger.Family
+		for _, i := range members {
+			list = append(list, families[i])
+		}
+		if err := scratch.Use(list, 0); err != nil {
+			return err
+		}
+		if since > 0 {
+			if err := journal(ctx, from, now.Add(time.Hour), since, func(e *schema.Entry) error {
+				scratch.Begin()
+				return scratch.Apply(e, 0)
+			}); err != nil {
+				return fmt.Errorf("fill in guards: %w", err)
+			}
+		}
+		if err := l.fill(scratch, members, families); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// windowStart is the earliest instant that may count in an open window of a family.
+func (l *Loop) windowStart(family int, now time.Time) time.Time {
+	w := l.ledger.Window(family)
+	switch w.Unit {
+	case ledger.Run:
+		return now.Add(-24 * time.Hour)
+	case ledger.Rolling:
+		return now.Add(-w.Over)
+	}
+	start, _ := w.Bounds(now, time.UTC)
+	if w.Zone == nil {
+		start = start.Add(-14 * time.Hour) // the tenant furthest east began first
+	}
+	return start
+}
+
+// fill adds a scratch ledger's sums to the live one.
+func (l *Loop) fill(scratch *ledger.Ledger, members []int, families []ledger.Family) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	current := l.policy.families()
+	for n, i := range members {
+		if i >= len(current) || current[i].Name() != families[i].Name() {
+			return errors.New("fill in guards: the policy changed meanwhile; it is tried again")
+		}
+		var err error
+		for key, a := range scratch.All() {
+			if a.Family != n {
+				continue
+			}
+			if key[0] == 'a' {
+				scratch.Advance(a, now)
+			}
+			if err = l.ledger.Fill(key, i, a); err != nil {
+				return err
+			}
+		}
+		if err := l.ledger.Warm(i); err != nil {
+			return err
+		}
+		l.ledger.Each(func(a *ledger.Account) bool {
+			if a.Family == i {
+				for _, g := range l.byFamily[i] {
+					if err = l.judge(g, a, now, false); err != nil {
+						return false
+					}
+				}
+			}
+			return true
+		})
+		if err != nil {
+			return err
+		}
+		l.event(Event{At: now.UTC(), Kind: "policy", Action: "warm", Reason: "counters of " + families[i].Name() + " have their history"})
+	}
+	return l.flush()
+}
+
+// Verification is what a comparison of ledger and journal found.
+type Verification struct {
+	Since    time.Time `json:"since"`
+	Chunk    uint64    `json:"chunk"` // up to which both were compared
+	Accounts int       `json:"accounts"`
+	Drift    int       `json:"drift"`
+	Examples []string  `json:"examples,omitempty"`
+	Took     string    `json:"took"`
+}
+
+// snapshot is the counters at the end of a chunk.
+type snapshot struct {
+	from   int64
+	chunk  uint64
+	counts map[string]ledger.Counts
+	ready  chan struct{}
+}
+
+// Verify rebuilds from the journal the counters of windows and runs that began since
+// an instant, and compares them with the ledger as it stood at the end of the same
+// chunk. What differs is drift: a lost or doubled entry on either side.
+func (l *Loop) Verify(ctx context.Context, journal Journal, confirmed func() uint64, since time.Time) (Verification, error) {
+	started := time.Now()
+	out := Verification{Since: since.UTC()}
+	snap := &snapshot{from: since.UnixNano(), ready: make(chan struct{})}
+	l.mu.Lock()
+	if l.snap != nil {
+		l.mu.Unlock()
+		return out, unavailable(time.Minute, "the ledger is being verified already")
+	}
+	l.snap = snap
+	families := l.policy.families()
+	warm := map[int]bool{}
+	for i := range families {
+		_, warming := l.ledger.Warming(i)
+		warm[i] = !warming
+	}
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		l.snap = nil
+		l.mu.Unlock()
+	}()
+	select {
+	case <-snap.ready:
+	case <-ctx.Done():
+		return out, unavailable(time.Minute, "nothing was received meanwhile; the ledger is compared at the end of a chunk")
+	}
+	for confirmed() < snap.chunk {
+		select {
+		case <-ctx.Done():
+			return out, unavailable(time.Minute, "the journal does not have chunk %d yet", snap.chunk)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	rebuilt := ledger.New(ledger.Options{Zone: l.o.Zone, MaxAccounts: 1 << 30})
+	if err := rebuilt.Use(families, 0); err != nil {
+		return out, err
+	}
+	if err := journal(ctx, since, started.Add(time.Hour), snap.chunk, func(e *schema.Entry) error {
+		rebuilt.Begin()
+		return rebuilt.Apply(e, 0)
+	}); err != nil {
+		return out, fmt.Errorf("verify ledger: %w", err)
+	}
+	all := rebuilt.All()
+	for key, want := range snap.counts {
+		var got ledger.Counts
+		if a := all[key]; a != nil {
+			if !warm[a.Family] {
+				continue
+			}
+			got = a.Counts
+		}
+		out.Accounts++
+		if got != want {
+			out.Drift++
+			if len(out.Examples) < 10 {
+				out.Examples = append(out.Examples, fmt.Sprintf("%q: ledger %s, journal %s", key, want, got))
+			}
+		}
+	}
+	out.Chunk, out.Took = snap.chunk, time.Since(started).Round(time.Millisecond).String()
+	l.metrics.drift.Set(float64(out.Drift))
+	if out.Drift > 0 {
+		l.o.Logger.Error("ledger and journal differ", "accounts", out.Drift, "of", out.Accounts, "example", out.Examples[0])
+	}
+	return out, nil
+}
+
+// take copies the counters that a verification compares. mu is held, at the end of a chunk.
+func (s *snapshot) take(l *Loop, chunk uint64) {
+	select {
+	case <-s.ready:
+		return
+	default:
+	}
+	s.chunk, s.counts = chunk, map[string]ledger.Counts{}
+	l.ledger.Each(func(a *ledger.Account) bool {
+		if w := l.ledger.Window(a.Family); w.Unit != ledger.Rolling && a.First >= s.from && a.Start >= 0 && (w.Unit == ledger.Run || a.Start >= s.from) {
+			s.counts[a.Key()] = a.Counts
+		}
+		return true
+	})
+	close(s.ready)
+}
