@@ -89,22 +89,24 @@ type Loop struct {
 	set     *directive.Set // what is published, for checks; safe by itself
 	secret  []byte
 
-	mu       sync.Mutex // guards everything below
-	policy   *Policy
-	version  uint64 // of the policy
-	byFamily [][]*Guard
-	noPrice  []*Guard // that block what has no price
-	ledger   *ledger.Ledger
-	live     map[string]*live
-	byKey    map[string][]*live // by account
-	kill     killState
-	current  directive.Version
-	ceiling  uint64 // revisions below it may have been published already
-	book     book
-	limiters limiters
-	light    lights
-	effects  effects
-	snap     *snapshot // that a verification waits for
+	mu        sync.Mutex // guards everything below
+	policy    *Policy
+	version   uint64 // of the policy
+	byFamily  [][]*Guard
+	noPrice   []*Guard // that block what has no price
+	ledger    *ledger.Ledger
+	live      map[string]*live
+	byKey     map[string][]*live // by account
+	kill      killState
+	current   directive.Version
+	ceiling   uint64 // revisions below it may have been published already
+	book      book
+	limiters  limiters
+	light     lights
+	effects   effects
+	atEnd     bool      // the last record of entries was followed by the end of its chunk
+	snap      *snapshot // that a verification waits for
+	verifying bool
 	applied
 	saved   applied // what the ledger in the store stands at
 	decided uint64  // decisions were made up to here
@@ -339,7 +341,7 @@ func (a *applier) record(rec Record) error {
 	case RecordBoundary:
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.chunk, l.pos = rec.Chunk, rec.End
+		l.chunk, l.pos, l.atEnd = rec.Chunk, rec.End, true
 		if err := l.ledger.Boundary(rec.Chunk); err != nil {
 			return err
 		}
@@ -359,6 +361,7 @@ func (a *applier) record(rec Record) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if first {
+			l.atEnd = false
 			l.ledger.Begin()
 			first = false
 		}

@@ -161,11 +161,16 @@ func (l *Loop) Verify(ctx context.Context, journal Journal, confirmed func() uin
 	out := Verification{Since: since.UTC()}
 	snap := &snapshot{from: since.UnixNano(), ready: make(chan struct{})}
 	l.mu.Lock()
-	if l.snap != nil {
+	if l.verifying {
 		l.mu.Unlock()
 		return out, unavailable(time.Minute, "the ledger is being verified already")
 	}
-	l.snap = snap
+	l.verifying = true
+	if l.atEnd && l.chunk > 0 {
+		snap.take(l, l.chunk)
+	} else {
+		l.snap = snap
+	}
 	families := l.policy.families()
 	warm := map[int]bool{}
 	for i := range families {
@@ -175,7 +180,7 @@ func (l *Loop) Verify(ctx context.Context, journal Journal, confirmed func() uin
 	l.mu.Unlock()
 	defer func() {
 		l.mu.Lock()
-		l.snap = nil
+		l.snap, l.verifying = nil, false
 		l.mu.Unlock()
 	}()
 	select {
