@@ -108,13 +108,17 @@ type LightPolicy struct {
 // Percent is thousandths of a percent; it is written as "80%".
 type Percent int64
 
+// notPercent stands for what is no percentage.
+const notPercent Percent = -1
+
 // UnmarshalYAML reads a percentage with up to three decimals.
 func (p *Percent) UnmarshalYAML(b []byte) error {
 	s := unquote(b)
 	num, ok := strings.CutSuffix(s, "%")
 	v, err := schema.ParseMoney(strings.TrimSpace(num))
 	if !ok || err != nil || v < 0 || v%1e9 != 0 || v > 1e6*schema.PicoPerUSD {
-		return fmt.Errorf("percentage %q: want one such as 80%% or 112.5%%", s)
+		*p = notPercent // the checker says in which line
+		return nil
 	}
 	*p = Percent(v / 1e9)
 	return nil
@@ -138,10 +142,16 @@ type WindowSpec struct {
 	Calendar string
 	TZ       string
 	Anchor   int
+	wrong    error // what could not be read; the checker says in which line
 }
 
 // UnmarshalYAML reads a window.
 func (w *WindowSpec) UnmarshalYAML(unmarshal func(any) error) error {
+	w.wrong = w.read(unmarshal)
+	return nil
+}
+
+func (w *WindowSpec) read(unmarshal func(any) error) error {
 	var name string
 	if err := unmarshal(&name); err == nil {
 		switch name {
@@ -183,6 +193,8 @@ func (w *WindowSpec) UnmarshalYAML(unmarshal func(any) error) error {
 func (w *WindowSpec) window() (ledger.Window, error) {
 	var out ledger.Window
 	switch {
+	case w.wrong != nil:
+		return out, w.wrong
 	case w.Run:
 		return out, nil
 	case w.Rolling != "" && w.Calendar != "":
@@ -242,7 +254,7 @@ type PolicyOptions struct {
 // with its line. The second result are doubts that are no mistakes.
 func ParsePolicy(text []byte, o PolicyOptions) (*Policy, []PolicyError, error) {
 	p := &Policy{source: text}
-	if err := yaml.UnmarshalWithOptions(text, p, yaml.Strict()); err != nil {
+	if err := decode(text, p); err != nil {
 		line := 0
 		var ye yaml.Error
 		if errors.As(err, &ye) && ye.GetToken() != nil && ye.GetToken().Position != nil {
@@ -258,12 +270,22 @@ func ParsePolicy(text []byte, o PolicyOptions) (*Policy, []PolicyError, error) {
 		return nil, nil, PolicyError{line, msg}
 	}
 	c := &checker{o: o}
-	c.file, _ = parser.ParseBytes(text, 0)
+	c.file, _ = parser.ParseBytes(text, 0) // it was read once, so it parses
 	c.policy(p)
 	if len(c.errs) > 0 {
 		return nil, c.doubts, errors.Join(c.errs...)
 	}
 	return p, c.doubts, nil
+}
+
+// decode reads YAML. The library panics at some documents that are none.
+func decode(text []byte, p *Policy) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("it cannot be read as YAML: %v", r)
+		}
+	}()
+	return yaml.UnmarshalWithOptions(text, p, yaml.Strict())
 }
 
 // ReadPolicy reads a policy file.
@@ -366,7 +388,7 @@ func (c *checker) policy(p *Policy) {
 		if l.Red == 0 {
 			l.Red = 10_000
 		}
-		if l.Red >= l.Green || l.Green > 100_000 {
+		if l.Red < 0 || l.Red >= l.Green || l.Green > 100_000 {
 			c.bad("$.light", "light: want red below green, and green at most 100%%")
 		}
 		c.mode("$.light.mode", "light", &l.Mode)
@@ -478,6 +500,9 @@ func (c *checker) guard(g *Guard, at string, p *Policy) {
 	if g.ReleaseBelow == 0 {
 		g.ReleaseBelow = 90_000
 	}
+	if g.ReleaseBelow == notPercent {
+		c.bad(at+".release_below", "%s: release_below: want a percentage such as 90%%", who)
+	}
 	if g.ReleaseBelow > 100_000 {
 		c.bad(at+".release_below", "%s: release_below %s: want at most 100%%", who, g.ReleaseBelow)
 	}
@@ -494,6 +519,10 @@ func (c *checker) ladder(g *Guard, at, who string) {
 	for i, r := range g.Ladder {
 		if r.Do.Severity() == 0 {
 			c.bad(fmt.Sprintf("%s.ladder[%d]", at, i), "%s: unknown action %q: want warn, throttle, downgrade, soft_block, terminate or halt", who, r.Do)
+			return
+		}
+		if r.At == notPercent {
+			c.bad(fmt.Sprintf("%s.ladder[%d].at", at, i), "%s: at: want a percentage of the limit such as 80%% or 112.5%%", who)
 			return
 		}
 		if r.At == 0 {
