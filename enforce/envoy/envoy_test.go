@@ -119,6 +119,7 @@ func TestEnvoy(t *testing.T) {
 
 	call := func(headers ...string) (*http.Response, string) {
 		t.Helper()
+		f.forget()
 		r, err := http.NewRequest("POST", gateway, strings.NewReader(`{"model":"m-5","max_tokens":900,"messages":[{"role":"user","content":"hi"}]}`))
 		if err != nil {
 			t.Fatal(err)

@@ -40,20 +40,24 @@ type fixture struct {
 	state   directive.State
 	left    *Budget
 	failure error
-	last    directive.Call
+	calls   []directive.Call // that were asked about
 	charges []charging
 	keys    []schema.Key
 	ring    *schema.Keyring
 }
 
-// newFixture starts a server with a limiter's key of the name for the tenants.
-// Without a name there are no keys.
+// newFixture starts a server with a limiter's key of the name for the tenants; a
+// single one is the key's own. Without a name there are no keys.
 func newFixture(t testing.TB, key string, tenants ...string) *fixture {
 	t.Helper()
 	f := &fixture{ds: directive.NewSet(), registry: prometheus.NewRegistry(), secrets: map[string]string{}}
 	f.publish(t)
 	if key != "" {
-		f.addKey(t, schema.Key{Name: key, Role: schema.KeyLimiter, Tenants: tenants})
+		k := schema.Key{Name: key, Role: schema.KeyLimiter, Tenants: tenants}
+		if len(tenants) == 1 && tenants[0] != schema.AllTenants {
+			k.Tenant, k.Tenants = tenants[0], nil
+		}
+		f.addKey(t, k)
 	}
 	f.start(t, Options{})
 	return f
@@ -65,7 +69,9 @@ func (f *fixture) start(t testing.TB, o Options) {
 	o.Decide = func(c *directive.Call) (directive.Decision, *Budget, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.last = *c
+		if len(f.calls) < 64 {
+			f.calls = append(f.calls, *c)
+		}
 		return f.ds.Decide(c, time.Now()), f.left, f.failure
 	}
 	o.Charge = func(c directive.Call, u Usage, key string) error {
@@ -90,11 +96,12 @@ func (f *fixture) start(t testing.TB, o Options) {
 	done := make(chan error, 1)
 	go func() { done <- s.GRPC().Serve(l) }()
 	f.server, f.addr = s, l.Addr().String()
-	f.conn, err = grpc.NewClient(f.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(64<<20)))
+	f.conn, err = grpc.NewClient(f.addr, insecureCreds(), grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(64<<20)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.auth, f.rls = authv3.NewAuthorizationClient(f.conn), rlsv3.NewRateLimitServiceClient(f.conn)
+	c := clientOf(f.conn)
+	f.auth, f.rls = c.auth, c.rls
 	t.Cleanup(func() {
 		f.conn.Close()
 		s.GRPC().Stop()
@@ -102,6 +109,15 @@ func (f *fixture) start(t testing.TB, o Options) {
 			t.Errorf("serve: %v", err)
 		}
 	})
+}
+
+func insecureCreds() grpc.DialOption {
+	return grpc.WithTransportCredentials(insecure.NewCredentials())
+}
+
+// clientOf is a fixture that only asks.
+func clientOf(conn *grpc.ClientConn) *fixture {
+	return &fixture{conn: conn, auth: authv3.NewAuthorizationClient(conn), rls: rlsv3.NewRateLimitServiceClient(conn)}
 }
 
 func (f *fixture) addKey(t testing.TB, k schema.Key) {
@@ -172,10 +188,14 @@ func (f *fixture) fail(err error) {
 	f.failure = err
 }
 
+// asked is the first call that was asked about since forget.
 func (f *fixture) asked() directive.Call {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.last
+	if len(f.calls) == 0 {
+		return directive.Call{}
+	}
+	return f.calls[0]
 }
 
 func (f *fixture) charged() []charging {
@@ -187,7 +207,7 @@ func (f *fixture) charged() []charging {
 func (f *fixture) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.charges, f.last = nil, directive.Call{}
+	f.charges, f.calls = nil, nil
 }
 
 // counter is the value of a counter with the labels, by their values in the order

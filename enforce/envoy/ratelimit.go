@@ -72,7 +72,6 @@ type item struct {
 	response string
 	charges  bool
 	refund   bool
-	refused  *denial
 }
 
 // read makes an item of a descriptor. An addend that is there wins over the
@@ -80,7 +79,7 @@ type item struct {
 // question, while a 0 on the descriptor is a check that counts nothing. Neither
 // charges. More than 1 is a report of what a call used; so is 1 where the
 // descriptor says of what, since agentgateway sends 1 for a request.
-func (s *Server) read(d *limitv3.RateLimitDescriptor, request uint32, key *schema.Key) (it item) {
+func (s *Server) read(d *limitv3.RateLimitDescriptor, request uint32) (it item) {
 	for _, e := range d.GetEntries() {
 		k, v := e.GetKey(), e.GetValue()
 		switch k {
@@ -114,7 +113,6 @@ func (s *Server) read(d *limitv3.RateLimitDescriptor, request uint32, key *schem
 	if it.measure == measureNone {
 		it.measure = s.unit
 	}
-	it.refused = own(&it.call, key)
 	if len(it.response) > maxValue {
 		it.response = ""
 	}
@@ -157,15 +155,18 @@ func (s *Server) limit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.R
 		st := &statuses[i]
 		st.Code = rlsv3.RateLimitResponse_OK
 		out.Statuses[i] = st
-		it := s.read(d, r.GetHitsAddend(), &key)
+		it := s.read(d, r.GetHitsAddend())
 		if it.charges {
 			charges = append(charges, it)
 			continue
 		}
-		n, failure := s.room(&it, st)
-		if failure != nil {
-			s.failed("decide for gateway", failure)
-			return nil, answerError, errFailed
+		n := own(&it.call, &key)
+		refused := n != nil
+		if n == nil {
+			if n, err = s.room(&it.call, st); err != nil {
+				s.failed("decide for gateway", err)
+				return nil, answerError, errFailed
+			}
 		}
 		if n == nil {
 			continue
@@ -174,13 +175,13 @@ func (s *Server) limit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.R
 		if n.worse(worst) {
 			worst = n
 			what = answerDeny
-			if it.refused != nil {
+			if refused {
 				what = answerRefused
 			}
 		}
 	}
 	if len(charges) > 0 {
-		s.book(charges, key.Name)
+		s.book(charges, &key)
 		if worst == nil {
 			what = answerCharged
 		}
@@ -196,13 +197,10 @@ func (s *Server) limit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.R
 	return out, what, nil
 }
 
-// room asks whether the budgets of one descriptor have room, fills in its status,
-// and returns the refusal if not.
-func (s *Server) room(it *item, st *rlsv3.RateLimitResponse_DescriptorStatus) (*denial, error) {
-	if it.refused != nil {
-		return it.refused, nil
-	}
-	d, b, err := s.o.Decide(&it.call)
+// room asks whether the budgets of one descriptor's call have room, fills in its
+// status, and returns the refusal if not.
+func (s *Server) room(c *directive.Call, st *rlsv3.RateLimitResponse_DescriptorStatus) (*denial, error) {
+	d, b, err := s.o.Decide(c)
 	if err != nil {
 		return nil, err
 	}
@@ -231,14 +229,12 @@ func (s *Server) room(it *item, st *rlsv3.RateLimitResponse_DescriptorStatus) (*
 // book reports what calls used. The descriptors of one request are about one call,
 // each scope of it (its tenant, its user) with the same count, or parts of it with
 // counts of their own: those that do not contradict each other become one charge, in
-// which of two counts of one measure the larger stands.
-func (s *Server) book(items []item, key string) {
+// which of two counts of one measure the larger stands. Whose call it is, is settled
+// for all of them together, since one may name the tenant for the others.
+func (s *Server) book(items []item, key *schema.Key) {
 	for i := range items {
 		it := &items[i]
 		switch {
-		case it.refused != nil:
-			s.metrics.charges[chargeForeign].Inc()
-			continue
 		case it.refund:
 			// Books have no entry for it: a hold is replaced by the call's span, which
 			// says what was used in the end.
@@ -251,14 +247,18 @@ func (s *Server) book(items []item, key string) {
 		sums.add(it)
 		for j := i + 1; j < len(items); j++ {
 			o := &items[j]
-			if o.refused == nil && !o.refund && o.addend > 0 && join(it, o) {
+			if !o.refund && o.addend > 0 && join(it, o) {
 				sums.add(o)
 				o.addend = 0
 			}
 		}
+		if own(&it.call, key) != nil {
+			s.metrics.charges[chargeForeign].Inc()
+			continue
+		}
 		u, capped := sums.usage()
 		u.ResponseID = valid(it.response)
-		if err := s.o.Charge(it.call, u, key); err != nil {
+		if err := s.o.Charge(it.call, u, key.Name); err != nil {
 			s.metrics.charges[chargeFailed].Inc()
 			s.failed("book charge of gateway", err)
 			continue
