@@ -47,6 +47,7 @@ func (s *Server) check(ctx context.Context, r *authv3.CheckRequest, now time.Tim
 	attributes := r.GetAttributes()
 	key, err := s.who(ctx, attributes.GetContextExtensions()["authorization"])
 	if err != nil {
+		s.unknown.write(s.o.Logger, "refuse gateway", err)
 		return nil, answerUnauthenticated, err
 	}
 	var c directive.Call
@@ -58,7 +59,7 @@ func (s *Server) check(ctx context.Context, r *authv3.CheckRequest, now time.Tim
 	if err != nil {
 		// Not error_response: gateways older than Envoy 1.37, and agentgateway, do not
 		// know it and take the answer for a denial.
-		s.failed("decide for gateway", err)
+		s.failed.write(s.o.Logger, "decide for gateway", err)
 		return nil, answerError, errFailed
 	}
 	var wait time.Duration

@@ -138,6 +138,7 @@ func (l rateLimits) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitReque
 func (s *Server) limit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, answer, error) {
 	key, err := s.who(ctx, "")
 	if err != nil {
+		s.unknown.write(s.o.Logger, "refuse gateway", err)
 		return nil, answerUnauthenticated, err
 	}
 	descriptors := r.GetDescriptors()
@@ -164,7 +165,7 @@ func (s *Server) limit(ctx context.Context, r *rlsv3.RateLimitRequest) (*rlsv3.R
 		refused := n != nil
 		if n == nil {
 			if n, err = s.room(&it.call, st); err != nil {
-				s.failed("decide for gateway", err)
+				s.failed.write(s.o.Logger, "decide for gateway", err)
 				return nil, answerError, errFailed
 			}
 		}
@@ -260,7 +261,7 @@ func (s *Server) book(items []item, key *schema.Key) {
 		u.ResponseID = valid(it.response)
 		if err := s.o.Charge(it.call, u, key.Name); err != nil {
 			s.metrics.charges[chargeFailed].Inc()
-			s.failed("book charge of gateway", err)
+			s.failed.write(s.o.Logger, "book charge of gateway", err)
 			continue
 		}
 		s.metrics.charges[chargeBooked].Inc()

@@ -95,8 +95,8 @@ type Server struct {
 	pace    pacer
 	metrics *metrics
 	grpc    *grpc.Server
-	logged  atomic.Int64 // unix seconds of the last line of failed, see there
-	muted   atomic.Int64 // lines it left out since
+	failed  logLine // of this server
+	unknown logLine // of callers without a key
 }
 
 // maxMessage is the largest request in bytes. A gateway that sends bodies along
@@ -147,7 +147,7 @@ func New(o Options) (*Server, error) {
 // GRPC is the server, always the same one. The caller serves and stops it.
 func (s *Server) GRPC() *grpc.Server { return s.grpc }
 
-// who finds out which key asks. A gateway that cannot set gRPC metadata may send
+// who finds out which key asks. The error is one of gRPC. A gateway that cannot set gRPC metadata may send
 // the key as the context extension "authorization", which clients do not reach.
 func (s *Server) who(ctx context.Context, extension string) (schema.Key, error) {
 	ring := s.o.Keys()
@@ -176,15 +176,20 @@ func (s *Server) who(ctx context.Context, extension string) (schema.Key, error) 
 	return key, nil
 }
 
-// failed logs a failure, at most one a second: what fails for one call fails for
-// thousands.
-func (s *Server) failed(what string, err error) {
+// logLine writes at most one line a second: what fails for one call fails for
+// thousands. Strangers have one of their own, so that they cannot drown a failure.
+type logLine struct {
+	last atomic.Int64 // unix seconds
+	more atomic.Int64 // that were left out since
+}
+
+func (l *logLine) write(to *slog.Logger, what string, err error) {
 	now := time.Now().Unix()
-	if last := s.logged.Load(); last == now || !s.logged.CompareAndSwap(last, now) {
-		s.muted.Add(1)
+	if last := l.last.Load(); last == now || !l.last.CompareAndSwap(last, now) {
+		l.more.Add(1)
 		return
 	}
-	s.o.Logger.Error(what, "err", err, "more", s.muted.Swap(0))
+	to.Error(what, "err", err, "more", l.more.Swap(0))
 }
 
 // own settles whose call it is: it fills in the key's tenant where the call names

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,13 +13,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	limitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
 	"github.com/flyball/flyball/enforce/directive"
+	"github.com/flyball/flyball/schema"
 )
 
 // TestEnvoy runs the configuration of DESIGN.md through a real Envoy, so that the
@@ -36,7 +46,12 @@ func TestEnvoy(t *testing.T) {
 		t.Skipf("no Envoy to be had: %s", why)
 	}
 
+	// A child told to die with its parent dies with the thread that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
 	f := newFixture(t, "gateway", "t-1", "t-2")
+	between := relayTo(t, f)
 	var frontier, small atomic.Int64
 	var seen atomic.Value // headers of the last request that came through
 	upstream := func(n *atomic.Int64) string {
@@ -61,7 +76,7 @@ func TestEnvoy(t *testing.T) {
 	if !found || !closed {
 		t.Fatal("DESIGN.md has no YAML block")
 	}
-	_, flyball, _ := net.SplitHostPort(f.addr)
+	_, flyball, _ := net.SplitHostPort(between.addr)
 	for from, to := range map[string]string{"8000": "0", "9901": "0", "8081": flyball, "9001": upstream(&frontier), "9002": upstream(&small)} {
 		old := "port_value: " + from + "}"
 		if strings.Count(config, old) != 1 {
@@ -70,6 +85,12 @@ func TestEnvoy(t *testing.T) {
 		config = strings.Replace(config, old, "port_value: "+to+"}", 1)
 	}
 	config = strings.ReplaceAll(config, "fb_gateway", f.secret("gateway"))
+	// What the page leaves to Envoy Gateway: a limit out of what ext_authz answered.
+	const question = "- hits_addend: {number: 0}"
+	if strings.Count(config, question) != 1 {
+		t.Fatalf("DESIGN.md has not one %q", question)
+	}
+	config = strings.Replace(config, question, "- limit: {dynamic_metadata: {metadata_key: {key: envoy.filters.http.ext_authz, path: [{key: limit}]}}}\n                          hits_addend: {number: 0}", 1)
 
 	dir := t.TempDir()
 	name, adminPath := filepath.Join(dir, "envoy.yaml"), filepath.Join(dir, "admin")
@@ -158,6 +179,9 @@ func TestEnvoy(t *testing.T) {
 		if got := r.Header.Get("X-Ratelimit-Remaining"); got != "2500" {
 			t.Errorf("x-ratelimit-remaining is %q, want 2500 cents", got)
 		}
+		if got := between.limit.Load(); got.GetRequestsPerUnit() != 10_000 || got.GetUnit() != typev3.RateLimitUnit_DAY {
+			t.Errorf("Envoy read the limit of the metadata as %v", got)
+		}
 		until(t, 5*time.Second, "the charge", func() bool { return len(f.charged()) == 1 })
 		got := f.charged()[0]
 		if got.call.Tenant != "t-1" || got.call.User != "u-1" || got.call.TraceID != "0af7651916cd43dd8448eb211c80319c" || got.usage.Tokens["input"] != 1760 || got.usage.Tokens["output"] != 900 || got.key != "gateway" {
@@ -220,6 +244,22 @@ func TestEnvoy(t *testing.T) {
 			t.Errorf("answer %d %s", r.StatusCode, body)
 		}
 	})
+	t.Run("a key that is withdrawn", func(t *testing.T) {
+		f.mu.Lock()
+		ring := f.ring
+		f.ring, _ = schema.NewKeyring([]schema.Key{{Name: "other", SHA256: strings.Repeat("a", 64), Role: schema.KeyLimiter, Tenant: "t-1"}})
+		f.mu.Unlock()
+		// Envoy takes it for a failure like any other, so that this is the failure mode.
+		if r, body := call("X-Tenant-Id", "t-1"); r.StatusCode != 200 || len(f.calls) != 0 {
+			t.Errorf("answer %d %s", r.StatusCode, body)
+		}
+		if n := f.counter(t, "flyball_envoy_requests_total", "unauthenticated", "ext_authz"); n != 1 {
+			t.Errorf("%v requests without a key were counted", n)
+		}
+		f.mu.Lock()
+		f.ring = ring
+		f.mu.Unlock()
+	})
 	t.Run("a huge header", func(t *testing.T) {
 		if r, body := call("X-Tenant-Id", "t-1", "X-User-Id", strings.Repeat("u", 2000)); r.StatusCode != 400 || !strings.Contains(body, "1,024") {
 			t.Errorf("answer %d %s", r.StatusCode, body)
@@ -230,4 +270,45 @@ func TestEnvoy(t *testing.T) {
 			t.Errorf("answer %d %s, user %q", r.StatusCode, body, f.asked().User)
 		}
 	})
+}
+
+// relay passes requests on and remembers the limit that a gateway asked for.
+type relay struct {
+	f     *fixture
+	addr  string
+	limit atomic.Pointer[limitv3.RateLimitDescriptor_RateLimitOverride]
+}
+
+func relayTo(t *testing.T, f *fixture) *relay {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{f: f, addr: l.Addr().String()}
+	s := grpc.NewServer()
+	authv3.RegisterAuthorizationServer(s, r)
+	rlsv3.RegisterRateLimitServiceServer(s, r)
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		<-done
+	})
+	return r
+}
+
+func through(ctx context.Context) context.Context {
+	md, _ := metadata.FromIncomingContext(ctx)
+	return metadata.AppendToOutgoingContext(ctx, "authorization", strings.Join(md.Get("authorization"), ","))
+}
+
+func (r *relay) Check(ctx context.Context, q *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+	return r.f.auth.Check(through(ctx), q)
+}
+
+func (r *relay) ShouldRateLimit(ctx context.Context, q *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	if l := q.GetDescriptors()[0].GetLimit(); l != nil {
+		r.limit.Store(l)
+	}
+	return r.f.rls.ShouldRateLimit(through(ctx), q)
 }
