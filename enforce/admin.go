@@ -160,7 +160,7 @@ func (l *Loop) denyAll(g *Guard, now time.Time) {
 	r := g.rungs[len(g.rungs)-1]
 	h := &live{guard: g, Scoped: "everything that guard " + g.Name + " looks at", Index: len(g.rungs) - 1, Rung: r.At.String(), Version: l.version, Touched: now.UnixNano()}
 	h.ID, h.Guard, h.Issued, h.Action, h.Exempt, h.Outcome = g.Name+"/all", g.Name, now.UTC(), r.Do, g.Exempt, g.Outcome
-	h.Match, h.Window, h.Measure, h.Limit, h.Spent = matchOf(g), directive.Window{Kind: ledger.UnitNames[g.family.Window.Unit]}, g.Measure, g.measure.show(mustSum(g.limit)), ""
+	h.Match, h.Window, h.Measure, h.Limit, h.Spent = matchOf(g), directive.Window{Kind: ledger.UnitNames[g.family.Window.Unit]}, g.Measure, g.measure.show(g.most), ""
 	if slices.Contains(g.family.Scope, directive.Model) {
 		return // tool calls have no model; accounts of models speak for themselves
 	}
@@ -267,7 +267,7 @@ func (l *Loop) Guards() []GuardStatus {
 		_, warming := l.ledger.Warming(g.index)
 		s := GuardStatus{Name: g.Name, Scope: g.Scope, Measure: g.Measure, Window: g.family.Window.String(), Limit: "none", Mode: g.Mode, Outcome: g.Outcome, Warming: warming, Actions: map[string]int{}}
 		if g.limit != nil {
-			s.Limit = g.measure.show(mustSum(g.limit))
+			s.Limit = g.measure.show(g.most)
 		}
 		for _, r := range g.Ladder {
 			s.Ladder = append(s.Ladder, r.At.String()+" "+string(r.Do))

@@ -213,7 +213,7 @@ func (l *Loop) weigh(c *directive.Call, now time.Time, asks bool) (weight, error
 }
 
 func (l *Loop) reasonFor(g *Guard, a *ledger.Account, ask *ledger.Pending) string {
-	s := fmt.Sprintf("%s: %s used of %s in %s", g.Name, g.measure.show(g.measure.value(g, a, &a.Counts)), g.measure.show(mustSum(g.limit)), windowText(g.family.Window, a))
+	s := fmt.Sprintf("%s: %s used of %s in %s", g.Name, g.measure.show(g.measure.value(g, a, &a.Counts)), g.measure.show(g.most), windowText(g.family.Window, a))
 	if g.measure.pending != nil {
 		if p := g.measure.pending(&a.Holds).Plus(g.measure.pending(&a.Leases)); p.Sign() > 0 {
 			s += fmt.Sprintf(", %s more is reserved", g.measure.show(p))
@@ -338,7 +338,7 @@ func (l *Loop) Budgets(allow func(tenant string) bool, guard string, most int) [
 func (l *Loop) budget(g *Guard, a *ledger.Account) Budget {
 	values, run := l.ledger.Scope(a)
 	_, warming := l.ledger.Warming(a.Family)
-	b := Budget{Guard: g.Name, Scope: scopeText(values, run), Measure: g.Measure, Limit: g.measure.show(mustSum(g.limit)), Spend: g.measure.show(g.measure.value(g, a, &a.Counts)), Holds: g.measure.show(schema.Sum{}), Leases: g.measure.show(schema.Sum{}),
+	b := Budget{Guard: g.Name, Scope: scopeText(values, run), Measure: g.Measure, Limit: g.measure.show(g.most), Spend: g.measure.show(g.measure.value(g, a, &a.Counts)), Holds: g.measure.show(schema.Sum{}), Leases: g.measure.show(schema.Sum{}),
 		Window: windowOf(g.family.Window, a), AsOf: time.Unix(0, a.Touched).UTC(), Mode: g.Mode, Warming: warming, UnclearTool: a.Unclear}
 	if g.measure.pending != nil {
 		b.Holds, b.Leases = g.measure.show(g.measure.pending(&a.Holds)), g.measure.show(g.measure.pending(&a.Leases))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
-	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -177,7 +176,7 @@ func (l *Loop) raise(g *Guard, a *ledger.Account, v verdict, held *live, now tim
 	}
 	h.Action, h.Exempt, h.Outcome, h.Shadow = r.Do, g.Exempt, g.Outcome, g.Mode == "warn"
 	h.Match = matchOf(g)
-	h.Measure, h.Limit, h.Spent = g.Measure, g.measure.show(mustSum(g.limit)), g.measure.show(v.value)
+	h.Measure, h.Limit, h.Spent = g.Measure, g.measure.show(g.most), g.measure.show(v.value)
 	h.Rung, h.Index, h.Version, h.Touched = r.At.String(), v.rung, l.version, now.UnixNano()
 	h.Models, h.Tier, h.IntervalMS = nil, "", 0
 	switch r.Do {
@@ -202,14 +201,6 @@ func (l *Loop) raise(g *Guard, a *ledger.Account, v verdict, held *live, now tim
 		l.pageFor(h, g, r, now)
 	}
 	return nil
-}
-
-func mustSum(b *big.Int) schema.Sum {
-	s, err := schema.SumFromBig(b)
-	if err != nil {
-		panic("BUG: a limit was not checked: " + err.Error())
-	}
-	return s
 }
 
 func matchOf(g *Guard) map[string][]string {

@@ -123,8 +123,7 @@ func (g *Guard) asked(a *ledger.Account, ask *ledger.Pending) (rung int, left sc
 		}
 	}
 	if g.limit != nil {
-		limit, _ := schema.SumFromBig(g.limit)
-		left = limit.Minus(total)
+		left = g.most.Minus(total)
 	}
 	return rung, left
 }

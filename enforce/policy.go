@@ -60,8 +60,9 @@ type Guard struct {
 	MinCalls     int64      `yaml:"min_calls"`
 	Page         []string   `yaml:"page"`
 
-	limit   *big.Int // in the measure's unit; nil is no limit
-	rungs   []rung   // mildest threshold first
+	limit   *big.Int   // in the measure's unit; nil is no limit
+	most    schema.Sum // the same
+	rungs   []rung     // mildest threshold first
 	family  ledger.Family
 	index   int // of the family
 	measure *measure
@@ -473,6 +474,8 @@ func (c *checker) guard(g *Guard, at string, p *Policy) {
 	if g.Limit != nil {
 		if g.limit, err = g.measure.parse(strings.TrimSpace(*g.Limit)); err != nil {
 			c.bad(at+".limit", "%s: limit %q: %v", who, *g.Limit, err)
+		} else if g.most, err = schema.SumFromBig(g.limit); err != nil {
+			c.bad(at+".limit", "%s: the limit is too large", who)
 		}
 	}
 	c.mode(at+".mode", who, &g.Mode)

@@ -123,7 +123,7 @@ func TestPolicyTaken(t *testing.T) {
 	f(strings.Replace(goodGuard, `"5"`, `"0"`, 1), 0)
 	f(strings.Replace(goodGuard, "at: 80%", "at: 112.5%", 1)[:0]+goodGuard, 0)
 	f(goodGuard+strings.Replace(strings.TrimPrefix(goodGuard, "guards:\n"), "name: g", "name: h", 1), 1) // overlapping
-	f(goodGuard+"    downgrade: {map: {dear: cheap}}\n", 1)                                               // never used
+	f(goodGuard+"    downgrade: {map: {dear: cheap}}\n", 1)                                              // never used
 	f("tiers: {small: [unheard-of]}\n", 1)
 	f(strings.Replace(goodGuard, "do: soft_block", "do: downgrade", 1)+"    downgrade: {map: {dear: cheap, \"*\": cheap}}\n    release_below: 75.5%\n    match: {mode: [interactive, batch], provider: openai}\n", 0)
 }
@@ -142,7 +142,7 @@ func FuzzPolicy(f *testing.F) {
 			g := &p.Guards[i]
 			_ = g.family.Name()
 			if g.limit != nil {
-				_ = g.measure.show(mustSum(g.limit))
+				_ = g.measure.show(g.most)
 			}
 			if g.limit != nil && len(g.rungs) != len(g.Ladder) {
 				t.Fatalf("guard %s has a limit and %d of %d rungs", g.Name, len(g.rungs), len(g.Ladder))

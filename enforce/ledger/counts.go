@@ -83,17 +83,34 @@ func (c *Counts) add(e *schema.Entry, sign int8) {
 	}
 }
 
-// plus adds another set of counts, sign times.
-func (c *Counts) plus(o *Counts, sign int64) {
-	if sign < 0 {
-		c.Exposure, c.Cost = c.Exposure.Minus(o.Exposure), c.Cost.Minus(o.Cost)
-	} else {
-		c.Exposure, c.Cost = c.Exposure.Plus(o.Exposure), c.Cost.Plus(o.Cost)
+// plus adds another set of counts.
+func (c *Counts) plus(o *Counts) {
+	c.Exposure, c.Cost = c.Exposure.Plus(o.Exposure), c.Cost.Plus(o.Cost)
+	c.Tokens += o.Tokens
+	c.ModelCalls += o.ModelCalls
+	c.ToolCalls += o.ToolCalls
+	c.Writes += o.Writes
+	c.Unclear += o.Unclear
+	c.Retries += o.Retries
+	c.Hidden += o.Hidden
+	c.Fallbacks += o.Fallbacks
+	c.Hedges += o.Hedges
+	c.RateLimited += o.RateLimited
+	c.Unpriced += o.Unpriced
+	c.Requests += o.Requests
+	c.Attempts += o.Attempts
+	c.Output += o.Output
+	c.CacheRead += o.CacheRead
+}
+
+// minus takes another set of counts away.
+func (c *Counts) minus(o *Counts) {
+	n := *o
+	n.Exposure, n.Cost = o.Exposure.Neg(), o.Cost.Neg()
+	for _, f := range n.fields() {
+		*f = -*f
 	}
-	of := o.fields()
-	for i, f := range c.fields() {
-		*f += sign * *of[i]
-	}
+	c.plus(&n)
 }
 
 // String lists what is not zero, for messages; "" is nothing at all.

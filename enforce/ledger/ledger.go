@@ -89,6 +89,7 @@ type family struct {
 	// bounds of the window looked at last, by zone
 	zone       *time.Location
 	start, end int64
+	last       *Account // that an entry changed last; of this record if its gen says so
 }
 
 // Pending is what is promised but not spent: of leases or of holds.
@@ -457,28 +458,36 @@ func (l *Ledger) Touched() []Touch { return l.touched }
 // entry's strings may be shared: nothing of it is kept.
 func (l *Ledger) Apply(e *schema.Entry, received int64) error {
 	now := e.RecordedAt * 1000
+	var counts Counts
+	counts.add(e, e.Sign)
 	for i, f := range l.families {
 		if l.chunk < f.since || len(f.Match) > 0 && !Matches(e, f.Match) {
 			continue
 		}
 		start, end := l.bounds(f, e.Tenant, e.Start)
 		l.key = appendKey(l.key[:0], 'a', f, start, func(d directive.Dim) string { return dimOf(e, d) }, e.Tenant)
-		a, err := l.account(l.key, i, start, end, true)
-		if err != nil {
-			return err
+		// The entries of a record are mostly of few runs, one after the other.
+		a := f.last
+		if a == nil || a.gen != l.gen || a.key != string(l.key) {
+			var err error
+			if a, err = l.account(l.key, i, start, end, true); err != nil {
+				return err
+			}
+			f.last = a
 		}
 		l.touch(a, now, received, e.Start+e.Duration)
 		if a.First == 0 || e.Start < a.First {
 			a.First = e.Start
 		}
-		var c Counts
-		c.add(e, e.Sign)
+		c := &counts
 		if f.PerRun {
-			if err := l.perRun(e, f, i, &c); err != nil {
+			own := counts
+			c = &own
+			if err := l.perRun(e, f, i, c); err != nil {
 				return err
 			}
 		}
-		a.add(&c, f, e.Start, now)
+		a.add(c, f, e.Start, now)
 		if len(f.Scope) > 0 && slices.Contains(f.Scope, directive.Run) {
 			a.knows(e)
 		}
@@ -512,9 +521,9 @@ func (a *Account) add(c *Counts, f *family, at, now int64) {
 		if !found {
 			a.buckets = slices.Insert(a.buckets, i, bucket{at: at})
 		}
-		a.buckets[i].plus(c, 1)
+		a.buckets[i].plus(c)
 	}
-	a.plus(c, 1)
+	a.plus(c)
 }
 
 // advance lets what left a rolling window go.
@@ -524,7 +533,7 @@ func (l *Ledger) advance(a *Account, now int64) {
 	}
 	limit, n := now-int64(l.families[a.Family].Window.Over), 0
 	for n < len(a.buckets) && a.buckets[n].at <= limit {
-		a.plus(&a.buckets[n].Counts, -1)
+		a.minus(&a.buckets[n].Counts)
 		n++
 	}
 	if n > 0 {
@@ -556,7 +565,7 @@ func (l *Ledger) perRun(e *schema.Entry, f *family, i int, c *Counts) error {
 		r.dirty = true
 		l.dirty = append(l.dirty, r)
 	}
-	r.plus(c, 1)
+	r.plus(c)
 	has := r.ModelCalls > 0
 	if had {
 		c.Requests--
@@ -603,22 +612,22 @@ func (l *Ledger) account(key []byte, family int, start, end int64, create bool) 
 		}
 		return a, nil
 	}
-	a := &Account{key: string(key), Family: family, Start: start, End: end}
+	var stored []byte
 	if l.o.Store != nil {
-		v, err := l.o.Store.Get(prefixAccount + a.key)
-		if err != nil {
+		var err error
+		if stored, err = l.o.Store.Get(prefixAccount + string(key)); err != nil {
 			return nil, fmt.Errorf("read ledger: %w", err)
 		}
-		if v != nil {
-			l.loads++
-			if err := a.decode(v); err != nil {
-				return nil, err
-			}
-		} else if !create {
-			return nil, nil
-		}
-	} else if !create {
+	}
+	if stored == nil && !create {
 		return nil, nil
+	}
+	a := &Account{key: string(key), Family: family, Start: start, End: end}
+	if stored != nil {
+		l.loads++
+		if err := a.decode(stored); err != nil {
+			return nil, err
+		}
 	}
 	if a.Touched == 0 {
 		l.opened++
@@ -707,7 +716,7 @@ func (l *Ledger) Shrink() {
 	}
 	for a := l.lru.prev; len(l.accounts) > l.o.MaxAccounts && a != &l.lru; {
 		prev := a.prev
-		if !a.dirty && a.Pinned == 0 && a.Holds == (Pending{}) && a.Leases == (Pending{}) {
+		if !a.dirty && a.gen != l.gen && a.Pinned == 0 && a.Holds == (Pending{}) && a.Leases == (Pending{}) {
 			a.unlink()
 			delete(l.accounts, a.key)
 		}
@@ -724,7 +733,7 @@ func (l *Ledger) Expire(now time.Time) (deleted int, err error) {
 	b := l.o.Store.NewBatch()
 	err = l.o.Store.Each(prefixAccount, func(name string, v []byte) error {
 		key := name[len(prefixAccount):]
-		if a := l.accounts[key]; a != nil && (a.dirty || a.Pinned > 0) {
+		if a := l.accounts[key]; a != nil && (a.dirty || a.Pinned > 0 || a.gen == l.gen) {
 			return nil
 		}
 		var a Account
@@ -805,13 +814,13 @@ func (l *Ledger) Fill(key string, family int, from *Account) error {
 	if err != nil {
 		return err
 	}
-	a.plus(&from.Counts, 1)
+	a.plus(&from.Counts)
 	for _, b := range from.buckets {
 		i, found := slices.BinarySearchFunc(a.buckets, b.at, func(b bucket, at int64) int { return cmp.Compare(b.at, at) })
 		if !found {
 			a.buckets = slices.Insert(a.buckets, i, bucket{at: b.at})
 		}
-		a.buckets[i].plus(&b.Counts, 1)
+		a.buckets[i].plus(&b.Counts)
 	}
 	for _, r := range from.Runs {
 		if len(a.Runs) < maxRunIDs && !slices.Contains(a.Runs, r) {
