@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/flyball/flyball/enforce/directive"
 )
@@ -47,8 +48,9 @@ func scanBody[T string | []byte](b T, c *directive.Call) {
 		switch unquote(b[keyAt:keyEnd]) {
 		case "model":
 			if b[at] == '"' {
-				// A name too long to be one is kept long enough to be refused.
-				c.Model = valid(unquote(b[at:min(end, at+6*maxValue+8)]))
+				// A name too long to be one is kept long enough to be refused, and no name
+				// keeps the body it stood in.
+				c.Model = strings.Clone(valid(unquote(b[at:min(end, at+6*maxValue+8)])))
 			}
 		case "max_tokens", "max_completion_tokens", "max_output_tokens":
 			if n, err := strconv.ParseFloat(string(b[at:min(end, at+32)]), 64); err == nil && n > 0 {
