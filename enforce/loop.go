@@ -108,8 +108,7 @@ type Loop struct {
 	snap      *snapshot // that a verification waits for
 	verifying bool
 	applied
-	saved   applied // what the ledger in the store stands at
-	decided uint64  // decisions were made up to here
+	decided uint64 // decisions were made up to here
 
 	dirty    chan struct{} // a commit waits to be made durable
 	released uint64
@@ -128,14 +127,15 @@ type applied struct {
 
 // Names in the local store.
 const (
-	keyMeta   = "enforce/meta"
-	keySecret = "enforce/secret"
-	keyPolicy = "enforce/policy/"
-	keyLive   = "enforce/live/"
-	keyKill   = "enforce/kill"
-	keyEvents = "enforce/event/"
-	keyBook   = "enforce/book/"
-	keySpend  = "enforce/spend/"
+	keyMeta    = "enforce/meta"    // decided, epoch and revisions set aside
+	keyApplied = "enforce/applied" // what the accounts in the store stand at
+	keySecret  = "enforce/secret"
+	keyPolicy  = "enforce/policy/"
+	keyLive    = "enforce/live/"
+	keyKill    = "enforce/kill"
+	keyEvents  = "enforce/event/"
+	keyBook    = "enforce/book/"
+	keySpend   = "enforce/spend/"
 )
 
 // revisionBlock is how many revisions are set aside at once, so that one that was
@@ -189,22 +189,16 @@ func (l *Loop) node(name string) ([]byte, error) {
 
 // restore reads position, version, policy, directives, kill switch and leases.
 func (l *Loop) restore() error {
-	v, err := l.o.Store.Get(keyMeta)
+	meta, err := l.numbers(keyMeta, 3)
 	if err != nil {
 		return err
 	}
-	m := make([]uint64, 7)
-	for i := range m {
-		n, k := binary.Uvarint(v)
-		if k <= 0 {
-			break
-		}
-		m[i], v = n, v[k:]
+	at, err := l.numbers(keyApplied, 4)
+	if err != nil {
+		return err
 	}
-	l.pos, l.decided, l.leasePos, l.chunk = m[0], m[1], m[2], m[3]
-	l.current, l.ceiling = directive.Version{Epoch: m[4], Revision: m[5]}, m[5]
-	l.clock = int64(m[6])
-	l.saved = l.applied
+	l.applied = applied{pos: at[0], leasePos: at[1], chunk: at[2], clock: int64(at[3])}
+	l.decided, l.current, l.ceiling = meta[0], directive.Version{Epoch: meta[1], Revision: meta[2]}, meta[2]
 	if l.current.Epoch == 0 {
 		// A store that is new may follow one that is lost: the time of its birth is above
 		// every earlier one's.
@@ -238,6 +232,20 @@ func (l *Loop) restore() error {
 	return l.set.Replace(&s)
 }
 
+// numbers reads numbers from the store, zeros where there are none.
+func (l *Loop) numbers(name string, n int) ([]uint64, error) {
+	v, err := l.o.Store.Get(name)
+	out := make([]uint64, n)
+	for i := range out {
+		x, k := binary.Uvarint(v)
+		if k <= 0 {
+			break
+		}
+		out[i], v = x, v[k:]
+	}
+	return out, err
+}
+
 // reserveRevisions sets revisions aside before any of them is published.
 func (l *Loop) reserveRevisions() error {
 	l.current.Revision = l.ceiling + 1
@@ -251,7 +259,7 @@ func (l *Loop) reserveRevisions() error {
 
 func (l *Loop) putMeta(b *state.Batch) error {
 	var v []byte
-	for _, n := range []uint64{l.saved.pos, l.decided, l.saved.leasePos, l.saved.chunk, l.current.Epoch, l.ceiling, uint64(l.saved.clock)} {
+	for _, n := range []uint64{l.decided, l.current.Epoch, l.ceiling} {
 		v = binary.AppendUvarint(v, n)
 	}
 	return b.Put(keyMeta, v)
@@ -291,8 +299,6 @@ func (l *Loop) Close() error {
 	}
 	l.stop()
 	l.done.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	return l.checkpoint(true)
 }
 
@@ -444,10 +450,6 @@ func (l *Loop) tick(ctx context.Context) {
 		case now := <-t.C:
 			l.mu.Lock()
 			err := l.pass(now)
-			if err == nil && now.Sub(lastSave) >= time.Second {
-				lastSave = now
-				err = l.checkpoint(false)
-			}
 			if err == nil && now.Sub(lastExpire) >= 6*time.Hour {
 				lastExpire = now
 				if n, eerr := l.ledger.Expire(now); eerr != nil {
@@ -458,6 +460,10 @@ func (l *Loop) tick(ctx context.Context) {
 				l.expireEvents(now)
 			}
 			l.mu.Unlock()
+			if err == nil && now.Sub(lastSave) >= time.Second {
+				lastSave = now
+				err = l.checkpoint(false)
+			}
 			if err != nil {
 				l.failed(fmt.Errorf("enforcement: %w", err))
 				return
@@ -485,32 +491,35 @@ func (l *Loop) pass(now time.Time) error {
 
 // checkpoint saves what changed in the ledger with the position it stands at. The
 // log has to be durable as far as anything in it, which what was read from it is;
-// own records may be ahead. mu is held.
+// own records may be ahead. Only gathering holds the loop up, not the writing.
 func (l *Loop) checkpoint(wait bool) error {
-	if l.log != nil && l.leasePos > l.pos {
-		if err := l.log.Sync(context.Background(), l.leasePos); err != nil {
+	l.mu.Lock()
+	b := l.o.Store.NewBatch()
+	at := l.applied
+	err := errors.Join(l.ledger.Save(b), l.saveBook(b), l.saveHistory(b))
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	var v []byte
+	for _, n := range []uint64{at.pos, at.leasePos, at.chunk, uint64(at.clock)} {
+		v = binary.AppendUvarint(v, n)
+	}
+	if err := b.Put(keyApplied, v); err != nil {
+		return err
+	}
+	if at.leasePos > at.pos && l.log != nil {
+		if err := l.log.Sync(context.Background(), at.leasePos); err != nil {
 			return fmt.Errorf("sync log before checkpoint: %w", err)
 		}
-	}
-	b := l.o.Store.NewBatch()
-	if err := l.ledger.Save(b); err != nil {
-		return err
-	}
-	if err := l.saveBook(b); err != nil {
-		return err
-	}
-	if err := l.saveHistory(b); err != nil {
-		return err
-	}
-	l.saved = l.applied
-	if err := l.putMeta(b); err != nil {
-		return err
 	}
 	if err := b.Commit(wait); err != nil {
 		return err
 	}
+	l.mu.Lock()
 	l.ledger.Shrink()
-	l.released = l.saved.pos
+	l.released = at.pos
+	l.mu.Unlock()
 	l.poke()
 	return nil
 }

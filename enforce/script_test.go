@@ -368,9 +368,7 @@ func (s *script) run(n int, line string, text []byte) {
 		}
 		s.restart(n)
 	case "checkpoint":
-		s.loop.mu.Lock()
 		err := s.loop.checkpoint(true)
-		s.loop.mu.Unlock()
 		if err != nil {
 			s.fatal(n, "%v", err)
 		}
