@@ -2,6 +2,7 @@ package enforce
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -48,7 +49,6 @@ type Answer struct {
 	Outcome     string            `json:"outcome,omitempty"`
 	Criticality string            `json:"criticality"`
 	Revision    string            `json:"revision"`
-	Budgets     []Budget          `json:"budgets,omitempty"` // the numbers that the answer was made of
 }
 
 // Budget is one guard on one scope, with the very numbers that decisions use.
@@ -75,6 +75,45 @@ type weight struct {
 	Decision directive.Decision
 	ask      ledger.Pending
 	accounts []accountRef
+	tightest *Tightest
+}
+
+// Tightest is the enforced cost budget that has the least left for a call until it
+// refuses.
+type Tightest struct {
+	Guard       string
+	Limit, Left schema.Money  // left may be negative; both are cut off at what Money holds
+	ResetIn     time.Duration // until the window ends; 0: not by time
+	Window      time.Duration // its length; 0: it has none
+}
+
+// tighter is the guard's budget if it has less left than t, else t.
+func (g *Guard) tighter(t *Tightest, a *ledger.Account, now time.Time) *Tightest {
+	i := slices.IndexFunc(g.rungs, func(r rung) bool { return r.Do.Denies() })
+	if i < 0 {
+		return t
+	}
+	total := g.measure.value(g, a, &a.Counts).Plus(a.Holds.Exposure).Plus(a.Leases.Exposure)
+	left := clamp(g.rungs[i].threshold.Minus(total))
+	if t != nil && t.Left <= left {
+		return t
+	}
+	t = &Tightest{Guard: g.Name, Limit: clamp(g.rungs[i].threshold), Left: left, Window: g.family.Window.Over}
+	if a.End != 0 {
+		t.ResetIn, t.Window = time.Duration(a.End-now.UnixNano()), time.Duration(a.End-a.Start)
+	}
+	return t
+}
+
+func clamp(s schema.Sum) schema.Money {
+	m, err := s.Money()
+	switch {
+	case err == nil:
+		return m
+	case s.Sign() < 0:
+		return math.MinInt64
+	}
+	return math.MaxInt64
 }
 
 // askOf is the most a call may use.
@@ -141,7 +180,7 @@ func (l *Loop) weigh(c *directive.Call, now time.Time, asks bool) (weight, error
 		}
 		var worst *hit
 		look := func() error {
-			worst, w.accounts, w.Budgets = nil, w.accounts[:0], w.Budgets[:0]
+			worst, w.accounts, w.tightest = nil, w.accounts[:0], nil
 			refs := map[string]bool{}
 			for i := range l.policy.Guards {
 				g := &l.policy.Guards[i]
@@ -159,6 +198,9 @@ func (l *Loop) weigh(c *directive.Call, now time.Time, asks bool) (weight, error
 					w.accounts = append(w.accounts, accountRef{[]byte(a.Key()), a.Start, a.End})
 				}
 				i, _ := g.asked(a, ask)
+				if g.Measure == "cost" && g.Mode == "enforce" && !slices.Contains(g.Exempt, d.Criticality) {
+					w.tightest = g.tighter(w.tightest, a, now)
+				}
 				if g.Mode == "warn" || i < 0 || slices.Contains(g.Exempt, d.Criticality) {
 					continue
 				}
@@ -261,9 +303,22 @@ func (l *Loop) Check(c *directive.Call) (Answer, error) {
 	return w.Answer, nil
 }
 
+// Decide is Check for gateways: the decision itself, and the budget that has the
+// least left.
+func (l *Loop) Decide(c *directive.Call) (directive.Decision, *Tightest, error) {
+	l.mu.Lock()
+	w, err := l.weigh(c, time.Now(), false)
+	l.mu.Unlock()
+	if err == nil {
+		l.metrics.checks.WithLabelValues(w.Decision.Verdict.String()).Inc()
+	}
+	return w.Decision, w.tightest, err
+}
+
 // Charge books what a gateway reports of a call that was admitted, until its span
-// comes: a hold without a lease before it.
-func (l *Loop) Charge(c directive.Call, u Settlement, key string) error {
+// comes: a hold without a lease before it. cost is what the gateway says it cost, 0
+// where it says tokens.
+func (l *Loop) Charge(c directive.Call, u Settlement, cost schema.Money, key string) error {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -276,10 +331,10 @@ func (l *Loop) Charge(c directive.Call, u Settlement, key string) error {
 		return err
 	}
 	w.ask.Tokens = int64(tokens.TotalInput() + tokens.TotalOutput())
-	if l.o.Pricer != nil {
-		cost, _ := l.o.Pricer.Cost(c.Tenant, c.Provider, c.Model, &tokens, now)
-		w.ask.Exposure = schema.SumOf(int64(cost))
+	if cost == 0 && l.o.Pricer != nil {
+		cost, _ = l.o.Pricer.Cost(c.Tenant, c.Provider, c.Model, &tokens, now)
 	}
+	w.ask.Exposure = schema.SumOf(int64(cost))
 	p := &promise{ID: fmt.Sprintf("charge-%d-%s", now.UnixNano(), key), Key: key, Call: c, Ask: pendingOf(w.ask), Accounts: w.accounts, Hold: true, Made: now.UnixNano(), Expires: now.Add(holdTTL).UnixNano(), Response: u.ResponseID, Usage: &u}
 	if err := l.addPromise(p); err != nil {
 		return err

@@ -27,6 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
 
 	"github.com/flyball/flyball/enforce"
 	"github.com/flyball/flyball/ingest"
@@ -377,18 +378,18 @@ func (a *App) listen() error {
 		a.serve("pprof", l, &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second})
 	}
 	if grpcL != nil {
-		s := recv.NewGRPCServer()
-		go func() { a.failed(s.Serve(grpcL)) }()
-		a.onStop("otlp_grpc", func(ctx context.Context) error {
-			done := make(chan struct{})
-			go func() { s.GracefulStop(); close(done) }()
-			select {
-			case <-done:
-			case <-ctx.Done():
-				s.Stop()
-			}
-			return nil
-		})
+		a.serveGRPC("otlp_grpc", grpcL, recv.NewGRPCServer())
+	}
+	if a.cfg.Listen.Envoy != "" {
+		s, err := a.envoyServer(tlsConfig)
+		if err != nil {
+			return err
+		}
+		l, err := open("envoy", a.cfg.Listen.Envoy)
+		if err != nil {
+			return err
+		}
+		a.serveGRPC("envoy", l, s.GRPC())
 	}
 	if otlpL != nil {
 		a.serve("otlp_http", otlpL, recv.NewHTTPServer())
@@ -397,6 +398,20 @@ func (a *App) listen() error {
 		a.serve("http", httpL, &http.Server{Handler: a.router(), TLSConfig: tlsConfig, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10})
 	}
 	return nil
+}
+
+func (a *App) serveGRPC(name string, l net.Listener, s *grpc.Server) {
+	go func() { a.failed(s.Serve(l)) }()
+	a.onStop(name, func(ctx context.Context) error {
+		done := make(chan struct{})
+		go func() { s.GracefulStop(); close(done) }()
+		select {
+		case <-done:
+		case <-ctx.Done():
+			s.Stop()
+		}
+		return nil
+	})
 }
 
 func (a *App) serve(name string, l net.Listener, s *http.Server) {

@@ -46,6 +46,7 @@ type Listen struct {
 	OTLPGRPC   string `yaml:"otlp_grpc"`
 	OTLPHTTP   string `yaml:"otlp_http"`
 	ClickHouse string `yaml:"clickhouse"`
+	Envoy      string `yaml:"envoy"` // gRPC for gateways of the Envoy family, off by default
 	Pprof      string `yaml:"pprof"` // profiles of the service; loopback only, off by default
 }
 
@@ -283,7 +284,7 @@ func LoadConfig(path string, env []string) (Config, error) {
 
 func (c *Config) validate() error {
 	var errs []error
-	listeners := map[string]string{"listen.http": c.Listen.HTTP, "listen.otlp_grpc": c.Listen.OTLPGRPC, "listen.otlp_http": c.Listen.OTLPHTTP, "listen.clickhouse": c.Listen.ClickHouse}
+	listeners := map[string]string{"listen.http": c.Listen.HTTP, "listen.otlp_grpc": c.Listen.OTLPGRPC, "listen.otlp_http": c.Listen.OTLPHTTP, "listen.clickhouse": c.Listen.ClickHouse, "listen.envoy": c.Listen.Envoy}
 	names := make([]string, 0, len(listeners))
 	for n := range listeners {
 		names = append(names, n)

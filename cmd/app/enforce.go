@@ -2,12 +2,14 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/flyball/flyball/enforce"
 	"github.com/flyball/flyball/enforce/directive"
+	"github.com/flyball/flyball/enforce/envoy"
 	"github.com/flyball/flyball/ingest"
 	"github.com/flyball/flyball/ingest/price"
 	"github.com/flyball/flyball/schema"
@@ -149,6 +151,24 @@ func (a *App) report(c directive.Call, u enforce.Settlement, at time.Time) error
 	ctx, cancel := context.WithTimeout(a.ctx, 10*time.Second)
 	defer cancel()
 	return a.pipeline.Report(ctx, call)
+}
+
+// envoyServer answers gateways of the Envoy family.
+func (a *App) envoyServer(tlsConfig *tls.Config) (*envoy.Server, error) {
+	return envoy.New(envoy.Options{
+		Decide: func(c *directive.Call) (directive.Decision, *envoy.Budget, error) {
+			d, t, err := a.loop.Decide(c)
+			if err != nil || t == nil {
+				return d, nil, err
+			}
+			const cent = schema.PicoPerUSD / 100
+			return d, &envoy.Budget{Name: t.Guard, LimitCents: uint64(t.Limit / cent), LeftCents: uint64((max(1, t.Left)-1)/cent) + min(1, uint64(max(0, t.Left))), ResetIn: t.ResetIn, Window: t.Window}, nil
+		},
+		Charge: func(c directive.Call, u envoy.Usage, key string) error {
+			return a.loop.Charge(c, enforce.Settlement{Tokens: u.Tokens, ResponseID: u.ResponseID}, schema.Money(u.CostPicoUSD), key)
+		},
+		Keys: a.keys.Load, TLS: tlsConfig, Logger: a.log, Registerer: a.reg,
+	})
 }
 
 // journal reads the journal for backtests and verifications, hour by hour of the
