@@ -41,8 +41,8 @@ type Record struct {
 
 // Log is the write-ahead log as enforcement uses it.
 type Log interface {
-	// Next waits for the next durable record.
-	Next(ctx context.Context) (Record, error)
+	// Next returns the next durable record; without wait it returns false where there is none.
+	Next(ctx context.Context, wait bool) (Record, bool, error)
 	// Append adds a record of enforcement's own; Sync waits until it is durable.
 	Append(data []byte) (end uint64, err error)
 	Sync(ctx context.Context, end uint64) error
@@ -265,15 +265,36 @@ func (l *Loop) putMeta(b *state.Batch) error {
 	return b.Put(keyMeta, v)
 }
 
-// Start follows the log.
-func (l *Loop) Start(log Log) {
+// Start applies what the log holds, and then follows it. Until it returns nobody may
+// ask anything: sums that lack the end of the log would admit what they must not, and
+// a lease given out would hide those of before behind its own record.
+func (l *Loop) Start(log Log) error {
 	l.log = log
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
-	l.done.Go(func() { l.follow(ctx) })
+	a, started, n := &applier{l: l}, time.Now(), 0
+	for {
+		rec, ok, err := log.Next(ctx, false)
+		if err == nil && ok {
+			n++
+			err = a.record(rec)
+		}
+		if err != nil {
+			cancel()
+			return fmt.Errorf("apply log: %w", err)
+		}
+		if !ok {
+			break
+		}
+	}
+	if n > 0 {
+		l.o.Logger.Info("enforcement is up to the log", "records", n, "took", time.Since(started).Round(time.Millisecond))
+	}
+	l.done.Go(func() { l.follow(ctx, a) })
 	l.done.Go(func() { l.tick(ctx) })
 	l.done.Go(func() { l.persist(ctx) })
 	l.done.Go(func() { _ = l.pager.Run(ctx) })
+	return nil
 }
 
 // Failed delivers the error after which nothing can be decided any more: the
@@ -306,10 +327,9 @@ func (l *Loop) Close() error {
 const slice = 256
 
 // follow is the apply loop: every record in the order of the log.
-func (l *Loop) follow(ctx context.Context) {
-	a := &applier{l: l}
+func (l *Loop) follow(ctx context.Context, a *applier) {
 	for {
-		rec, err := l.log.Next(ctx)
+		rec, _, err := l.log.Next(ctx, true)
 		if err != nil {
 			if ctx.Err() == nil {
 				l.failed(fmt.Errorf("follow log: %w", err))

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,12 +45,12 @@ type memoryLog struct {
 	chunk   uint64
 }
 
-func (m *memoryLog) Next(context.Context) (Record, error) {
+func (m *memoryLog) Next(context.Context, bool) (Record, bool, error) {
 	if m.read == len(m.records) {
-		return Record{}, errors.New("at the end")
+		return Record{}, false, nil
 	}
 	m.read++
-	return m.records[m.read-1], nil
+	return m.records[m.read-1], true, nil
 }
 
 func (m *memoryLog) add(k RecordKind, data []byte) uint64 {
@@ -126,7 +125,7 @@ func (s *script) start() {
 func (s *script) follow() {
 	s.t.Helper()
 	for s.log.read < len(s.log.records) {
-		r, _ := s.log.Next(s.t.Context())
+		r, _, _ := s.log.Next(s.t.Context(), false)
 		if err := s.apply.record(r); err != nil {
 			s.t.Fatal(err)
 		}

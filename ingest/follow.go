@@ -42,14 +42,20 @@ func (p *Pipeline) Follow(from uint64) (*Follower, error) {
 	return &Follower{p, r}, nil
 }
 
-// Next waits for the next record of interest.
-func (f *Follower) Next(ctx context.Context) (Event, error) {
+// Next returns the next record of interest. Without wait it returns false where there
+// is none yet that is durable.
+func (f *Follower) Next(ctx context.Context, wait bool) (e Event, ok bool, err error) {
 	for {
-		rec, err := f.r.Next(ctx)
-		if err != nil {
-			return Event{}, err
+		var rec wal.Record
+		if wait {
+			rec, err = f.r.Next(ctx)
+		} else if rec, ok, err = f.r.TryNext(); !ok {
+			return e, false, err
 		}
-		e := Event{Start: uint64(rec.Start), End: uint64(rec.End)}
+		if err != nil {
+			return e, false, err
+		}
+		e = Event{Start: uint64(rec.Start), End: uint64(rec.End)}
 		switch rec.Kind {
 		case recordEntries, recordReprice:
 			e.Entries = rec.Data
@@ -60,7 +66,7 @@ func (f *Follower) Next(ctx context.Context) (Event, error) {
 		default:
 			continue
 		}
-		return e, nil
+		return e, true, nil
 	}
 }
 

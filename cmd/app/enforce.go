@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -18,8 +19,8 @@ import (
 // journalLog is the write-ahead log as enforcement uses it.
 type journalLog struct{ *ingest.Follower }
 
-func (j journalLog) Next(ctx context.Context) (enforce.Record, error) {
-	e, err := j.Follower.Next(ctx)
+func (j journalLog) Next(ctx context.Context, wait bool) (enforce.Record, bool, error) {
+	e, ok, err := j.Follower.Next(ctx, wait)
 	r := enforce.Record{Start: e.Start, End: e.End}
 	switch {
 	case e.Entries != nil:
@@ -29,7 +30,7 @@ func (j journalLog) Next(ctx context.Context) (enforce.Record, error) {
 	default:
 		r.Kind, r.Chunk = enforce.RecordBoundary, e.Chunk
 	}
-	return r, err
+	return r, ok, err
 }
 
 // ceilings prices what a call may cost.
@@ -108,7 +109,9 @@ func (a *App) startEnforcement(cfg Config) error {
 		return err
 	}
 	a.loop = loop
-	a.loop.Start(journalLog{f})
+	if err := a.loop.Start(journalLog{f}); err != nil {
+		return errors.Join(err, f.Close())
+	}
 	a.onStop("enforcement", func(context.Context) error {
 		err := a.loop.Close()
 		_ = f.Close()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,13 +10,18 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/flyball/flyball/cmd/app"
+	"github.com/flyball/flyball/enforce/limiter"
 )
+
+//go:embed demo_policy.yaml
+var demoPolicy []byte
 
 func demoCommand(g *global) *cobra.Command {
 	var seconds int
@@ -41,6 +47,20 @@ func runDemo(cmd *cobra.Command, g *global, length time.Duration) error {
 		defer os.RemoveAll(dir)
 		cfg.Data = dir
 	}
+	if cfg.Policy == "" {
+		f, err := os.CreateTemp("", "flyball-demo-*.yaml")
+		if err != nil {
+			return fmt.Errorf("write demo policy: %w", err)
+		}
+		defer os.Remove(f.Name())
+		if _, err := f.Write(demoPolicy); err != nil {
+			return fmt.Errorf("write demo policy: %w", err)
+		}
+		if err := f.Close(); err != nil {
+			return fmt.Errorf("write demo policy: %w", err)
+		}
+		cfg.Policy = f.Name()
+	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -55,7 +75,16 @@ func runDemo(cmd *cobra.Command, g *global, length time.Duration) error {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "agents of five tenants work for %s …\n", length)
-	if err := playTraffic(ctx, a.Addr("otlp_grpc"), length); err != nil {
+	l, err := limiter.New(limiter.Options{URL: g.server, ID: "demo-gateway", Key: g.key})
+	if err != nil {
+		return err
+	}
+	var following sync.WaitGroup
+	defer following.Wait()
+	fctx, unfollow := context.WithCancel(ctx)
+	defer unfollow()
+	following.Go(func() { _ = l.Follow(fctx) })
+	if err := playTraffic(ctx, a.Addr("otlp_grpc"), length, l); err != nil {
 		return err
 	}
 	// What waits for late spans settles in five seconds, and a chunk takes one more.
@@ -140,6 +169,12 @@ func printDemo(cmd *cobra.Command, g *global) error {
 	}
 	heading("Coverage", "What is not known: calls without a price, without usage, or read by an assumption.")
 	if err := g.ask(cmd, "/api/v1/coverage", nil, printCoverage); err != nil {
+		return err
+	}
+	heading("Guards that acted", "What the demo's policy did: a run was stopped, a feature sent to a cheaper model, a storm reported (`flyball guard events`).")
+	if err := g.ask(cmd, "/api/v1/enforcement", url.Values{"limit": {"20"}}, func(w io.Writer, d map[string]any) error {
+		return table(w, rowsOf(d, "events"), "kind", "guard", "action", "scope", "value", "limit")
+	}); err != nil {
 		return err
 	}
 	data, err := g.call(cmd.Context(), "GET", "/api/v1/runs", url.Values{"workflow": {"quote"}, "limit": {"1"}}, nil)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -13,6 +15,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/flyball/flyball/enforce/directive"
+	"github.com/flyball/flyball/enforce/limiter"
 )
 
 // agent plays one user request over a real OpenTelemetry SDK. Time inside a run
@@ -128,14 +133,27 @@ func (a *agent) storm(user string) {
 	})
 }
 
-// loop asks the same tool for the same thing until somebody stops it.
-func (a *agent) loop(user string) {
-	a.request("research", user, "research", func(ctx context.Context) {
-		for i := range 40 {
-			a.chat(ctx, "google", "gemini-2.5-pro", usage{9000 + 300*i, 8000, 40, 0}, "", nil)
-			a.tool(ctx, "web.fetch", `{"url":"https://example.org/pricing"}`, "", nil)
+// loop asks the same tool for the same thing until somebody stops it: this agent asks
+// the governor before each call, and gets to hear no once its run has cost too much.
+func (a *agent) loop(ctx context.Context, user string, l *limiter.Limiter) (calls int, stopped limiter.Decision) {
+	ctx, root := a.tracer.Start(ctx, "invoke_agent research", oteltrace.WithSpanKind(oteltrace.SpanKindServer),
+		oteltrace.WithAttributes(text("gen_ai.operation.name", "invoke_agent"), text("gen_ai.agent.name", "research"), text("gen_ai.workflow.name", "research"), text("user.id", user), text("app.feature", "research")))
+	defer root.End()
+	call := limiter.Call{Tenant: "umbrella", User: user, Feature: "research", Workflow: "research", Model: "gemini-2.5-pro", TraceID: root.SpanContext().TraceID().String()}
+	for i := range 400 {
+		if d, err := l.Admit(ctx, &call); err != nil || d.Verdict == directive.Deny {
+			return i, d
 		}
-	})
+		a.now = time.Now()
+		a.chat(ctx, "google", "gemini-2.5-pro", usage{9000 + 300*i, 8000, 40, 0}, "", nil)
+		a.tool(ctx, "web.fetch", `{"url":"https://example.org/pricing"}`, "", nil)
+		select {
+		case <-ctx.Done():
+			return i, limiter.Decision{}
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return 400, limiter.Decision{}
 }
 
 // unpriced calls a model that no price list knows, and one whose stream brings no usage.
@@ -149,19 +167,21 @@ func (a *agent) unpriced(user string) {
 // playTraffic lets the agents work for the given time, exporting over OTLP gRPC.
 // Each tenant is a process of its own, which says so in its resource: the tenant
 // is decided per span, so a root alone cannot say it for its children.
-func playTraffic(ctx context.Context, endpoint string, length time.Duration) (err error) {
+func playTraffic(ctx context.Context, endpoint string, length time.Duration, l *limiter.Limiter) (err error) {
 	tracers := map[string]oteltrace.Tracer{}
 	for _, tenant := range []string{"acme", "globex", "initech", "umbrella", "hooli"} {
 		exp, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpoint(endpoint), otlptracegrpc.WithInsecure())
 		if err != nil {
 			return fmt.Errorf("start exporter: %w", err)
 		}
-		tp := sdk.NewTracerProvider(sdk.WithBatcher(exp, sdk.WithBatchTimeout(time.Second), sdk.WithMaxQueueSize(16384)),
+		tp := sdk.NewTracerProvider(sdk.WithBatcher(exp, sdk.WithBatchTimeout(200*time.Millisecond), sdk.WithMaxQueueSize(16384)),
 			sdk.WithResource(resource.NewSchemaless(text("service.name", "demo-agents"), text("tenant.id", tenant), text("deployment.environment.name", "demo"))))
 		defer func() { err = errors.Join(err, tp.Shutdown(context.WithoutCancel(ctx))) }()
 		tracers[tenant] = tp.Tracer("flyball.demo")
 	}
 	end := time.Now().Add(length)
+	var looping sync.WaitGroup
+	defer looping.Wait()
 	for round := 0; time.Now().Before(end); round++ {
 		user := fmt.Sprintf("user-%d", 1+round%7)
 		play := func(tenant string, f func(a *agent, user string)) {
@@ -178,7 +198,11 @@ func playTraffic(ctx context.Context, endpoint string, length time.Duration) (er
 			play("hooli", (*agent).unpriced)
 		}
 		if round == 3 {
-			play("umbrella", (*agent).loop)
+			looping.Go(func() {
+				a := &agent{tracer: tracers["umbrella"]}
+				calls, d := a.loop(ctx, user, l)
+				fmt.Fprintf(os.Stderr, "the looping agent of umbrella was stopped after %d calls: %s\n", calls, d.Reason)
+			})
 		}
 		select {
 		case <-ctx.Done():
