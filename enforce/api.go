@@ -48,6 +48,7 @@ func (l *Loop) Mount(r gin.IRouter, keys func() *schema.Keyring, journal func(te
 	g.GET("/limiters", a.as(a.limiters, schema.KeyRead))
 	g.POST("/limiters/:id/ack", a.as(a.ack, schema.KeyLimiter))
 	g.POST("/limiters/:id/headroom", a.as(a.headroom, schema.KeyLimiter))
+	g.POST("/limiters/:id/refusals", a.as(a.refusals, schema.KeyLimiter))
 	g.GET("/lights", a.as(a.lights, schema.KeyRead, schema.KeyLimiter))
 	g.GET("/kill", a.as(a.killStatus, schema.KeyRead, schema.KeyLimiter))
 	g.POST("/kill", a.as(a.kill))
@@ -484,6 +485,45 @@ func (a *api) headroom(c *gin.Context, _ schema.Key) error {
 	}
 	if err := a.l.Report(c.Param("id"), in.Headroom); err != nil {
 		return err
+	}
+	c.Status(http.StatusNoContent)
+	c.Writer.WriteHeaderNow()
+	return nil
+}
+
+// refusals makes calls that a limiter did not let through calls of the journal.
+func (a *api) refusals(c *gin.Context, key schema.Key) error {
+	var in struct {
+		Refusals []struct {
+			Call  directive.Call `json:"call"`
+			Guard string         `json:"guard"`
+			At    time.Time      `json:"at"`
+		} `json:"refusals"`
+		More int `json:"more"`
+	}
+	if err := body(c, &in); err != nil {
+		return err
+	}
+	if len(in.Refusals) > 1000 || in.More < 0 {
+		return badInput("at most 1,000 refusals are taken at once")
+	}
+	now := time.Now()
+	var list []Refusal
+	for i := range in.Refusals {
+		r := &in.Refusals[i]
+		if err := ownCall(&r.Call, key); err != nil {
+			return err
+		}
+		if r.At.After(now) || now.Sub(r.At) > time.Hour {
+			r.At = now
+		}
+		list = append(list, Refusal{Call: r.Call, Guard: r.Guard, At: r.At})
+	}
+	a.l.metrics.refused.Add(float64(len(list) + in.More))
+	if a.l.o.Refused != nil {
+		if err := a.l.o.Refused(list); err != nil {
+			return unavailable(time.Second, "refusals cannot be booked now")
+		}
 	}
 	c.Status(http.StatusNoContent)
 	c.Writer.WriteHeaderNow()

@@ -59,12 +59,21 @@ type Pricer interface {
 	Cost(tenant, provider, model string, tokens *schema.Tokens, at time.Time) (cost schema.Money, known bool)
 }
 
+// Refusal is a call that a limiter did not let through.
+type Refusal struct {
+	Call  directive.Call
+	Guard string
+	At    time.Time
+}
+
 // Options of New.
 type Options struct {
 	Store  *state.Store
 	Pricer Pricer
 	// Post books a call that a limiter reported and whose span never came; nil books none.
 	Post func(directive.Call, Settlement, time.Time) error
+	// Refused books calls that limiters did not let through; nil books none.
+	Refused func([]Refusal) error
 	// Zone is a tenant's time zone; nil is UTC for all.
 	Zone func(tenant string) *time.Location
 	// Policy is the text of the policy; empty is DefaultPolicy.

@@ -18,6 +18,7 @@ type metrics struct {
 	checks    *prometheus.CounterVec
 	leases    *prometheus.CounterVec
 	acks      *prometheus.CounterVec
+	refused   prometheus.Counter
 	drift     prometheus.Gauge
 }
 
@@ -35,6 +36,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		checks:    f.NewCounterVec(prometheus.CounterOpts{Name: "flyball_checks_total", Help: "Questions of limiters, by answer."}, []string{"verdict"}),
 		leases:    f.NewCounterVec(prometheus.CounterOpts{Name: "flyball_leases_total", Help: "What became of budget leases."}, []string{"outcome"}),
 		acks:      f.NewCounterVec(prometheus.CounterOpts{Name: "flyball_limiter_acks_total", Help: "Acknowledgements of limiters, by outcome."}, []string{"outcome"}),
+		refused:   f.NewCounter(prometheus.CounterOpts{Name: "flyball_refused_calls_total", Help: "Calls that limiters say they did not let through."}),
 		drift:     f.NewGauge(prometheus.GaugeOpts{Name: "flyball_ledger_drift_accounts", Help: "Accounts that differ from the journal, at the last verification."}),
 	}
 }

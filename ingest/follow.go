@@ -94,11 +94,13 @@ func (f *Follower) Close() error { return f.r.Close() }
 // Store is the local store, which others keep named values in too.
 func (p *Pipeline) Store() *state.Store { return p.store }
 
-// Report takes a call in that no span was received of, as a limiter reported it. A
-// span that comes later takes its place.
-func (p *Pipeline) Report(ctx context.Context, c schema.Call) error {
-	c.Source = schema.SourceLimiter
+// Report takes calls in that no span was received of, as a limiter reported them. A
+// span that comes later takes the place of the call with its id.
+func (p *Pipeline) Report(ctx context.Context, calls []schema.Call) error {
+	for i := range calls {
+		calls[i].Source = schema.SourceLimiter
+	}
 	buf := p.calls.Get().(*[]schema.Call)
-	_, err := p.take(ctx, buf, append((*buf)[:0], c), nil)
+	_, err := p.take(ctx, buf, append((*buf)[:0], calls...), nil)
 	return err
 }

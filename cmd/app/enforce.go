@@ -2,9 +2,11 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"time"
 
@@ -98,7 +100,7 @@ func (a *App) startEnforcement(cfg Config) error {
 		return err
 	}
 	loop, from, err := enforce.New(enforce.Options{
-		Store: a.pipeline.Store(), Pricer: ceilings{a.pricer}, Post: a.report, Zone: a.zone, Policy: text, PolicyCheck: PolicyOptions(cfg, a.pricer),
+		Store: a.pipeline.Store(), Pricer: ceilings{a.pricer}, Post: a.report, Refused: a.refused, Zone: a.zone, Policy: text, PolicyCheck: PolicyOptions(cfg, a.pricer),
 		Pages: cfg.Pages.Receivers, Console: cfg.Pages.URL, Logger: a.log, Registerer: a.reg,
 	})
 	if err != nil {
@@ -120,30 +122,42 @@ func (a *App) startEnforcement(cfg Config) error {
 	return nil
 }
 
-// report books a call that a limiter reported and whose span never came.
-func (a *App) report(c directive.Call, u enforce.Settlement, at time.Time) error {
+// callOf is a call as a limiter knows it.
+func (a *App) callOf(c *directive.Call, at time.Time) (schema.Call, error) {
 	trace, err := schema.ParseTraceID(c.TraceID)
 	if err != nil {
-		return err
+		return schema.Call{}, err
 	}
-	span, err := schema.ParseSpanID(c.SpanID)
-	if err != nil {
-		return err
-	}
-	call := schema.Call{Tenant: c.Tenant, Trace: trace, Span: span, Start: at.UnixNano(), Kind: schema.KindModel, Operation: "chat", Provider: c.Provider, Model: c.Model, RequestedModel: c.Model, ResponseID: u.ResponseID, TokenBasis: "disjoint", Usage: schema.UsageUnknown}
+	call := schema.Call{Tenant: c.Tenant, Trace: trace, Start: at.UnixNano(), Kind: schema.KindModel, Operation: "chat", Provider: c.Provider, Model: c.Model, RequestedModel: c.Model, Scope: "flyball.limiter"}
 	call.Identity[schema.Run], call.Identity[schema.User], call.Identity[schema.Feature] = c.RunID, c.User, c.Feature
 	call.Identity[schema.Workflow], call.Identity[schema.Agent], call.Identity[schema.Mode] = c.Workflow, c.Agent, c.Mode
 	if c.Tool != "" && c.Model == "" {
-		call.Kind, call.Tool, call.Operation, call.Usage = schema.KindTool, c.Tool, "execute_tool", schema.UsageNone
+		call.Kind, call.Tool, call.Operation = schema.KindTool, c.Tool, "execute_tool"
+	}
+	if call.Provider == "" {
+		call.Provider = ceilings{a.pricer}.providerOf(call.Model)
+	}
+	return call, nil
+}
+
+// report books a call that a limiter reported and whose span never came.
+func (a *App) report(c directive.Call, u enforce.Settlement, at time.Time) error {
+	call, err := a.callOf(&c, at)
+	if err != nil {
+		return err
+	}
+	if call.Span, err = schema.ParseSpanID(c.SpanID); err != nil {
+		return err
+	}
+	call.ResponseID, call.TokenBasis = u.ResponseID, "disjoint"
+	if call.Kind == schema.KindModel {
+		call.Usage = schema.UsageUnknown
 	}
 	if u.Model != "" {
 		call.Model = u.Model
 	}
 	if u.Provider != "" {
 		call.Provider = u.Provider
-	}
-	if call.Provider == "" {
-		call.Provider = ceilings{a.pricer}.providerOf(call.Model)
 	}
 	if len(u.Tokens) > 0 {
 		if call.Tokens, err = u.Counts(); err != nil {
@@ -153,7 +167,31 @@ func (a *App) report(c directive.Call, u enforce.Settlement, at time.Time) error
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, 10*time.Second)
 	defer cancel()
-	return a.pipeline.Report(ctx, call)
+	return a.pipeline.Report(ctx, []schema.Call{call})
+}
+
+// refused books calls that were not let through: each a call of its own below the
+// span that wanted to make it, with the failure budget, and nothing to pay.
+func (a *App) refused(list []enforce.Refusal) error {
+	var calls []schema.Call
+	for i := range list {
+		c, err := a.callOf(&list[i].Call, list[i].At)
+		if err != nil {
+			continue // without a trace there is no place for it
+		}
+		if c.Parent, err = schema.ParseSpanID(list[i].Call.SpanID); err != nil {
+			c.Parent = schema.SpanID{}
+		}
+		_, _ = rand.Read(c.Span[:])
+		c.Name, c.Failure, c.HTTPStatus = "refused by "+list[i].Guard, schema.Budget, http.StatusForbidden
+		calls = append(calls, c)
+	}
+	if len(calls) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, 10*time.Second)
+	defer cancel()
+	return a.pipeline.Report(ctx, calls)
 }
 
 // envoyServer answers gateways of the Envoy family.

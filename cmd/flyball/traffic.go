@@ -142,6 +142,7 @@ func (a *agent) loop(ctx context.Context, user string, l *limiter.Limiter) (call
 	call := limiter.Call{Tenant: "umbrella", User: user, Feature: "research", Workflow: "research", Model: "gemini-2.5-pro", TraceID: root.SpanContext().TraceID().String()}
 	for i := range 400 {
 		if d, err := l.Admit(ctx, &call); err != nil || d.Verdict == directive.Deny {
+			l.Refused(&call, &d)
 			return i, d
 		}
 		a.now = time.Now()

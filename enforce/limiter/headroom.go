@@ -155,7 +155,31 @@ func (l *Limiter) Report(rooms ...Headroom) {
 	l.roomsNew = true
 }
 
-// report sends head-room at most once a second.
+// Refusal is a call that was not made because a directive denied it. In the journal
+// it is a call of its own, with the failure budget.
+type Refusal struct {
+	Call  Call      `json:"call"`
+	Guard string    `json:"guard"`
+	At    time.Time `json:"at"`
+}
+
+// refusalsAtOnce is how many refusals a report names one by one.
+const refusalsAtOnce = 500
+
+// Refused notes a call that was not made for a decision. Transport does so by itself;
+// who uses Check calls it for calls that would have been made. Calls without a trace id
+// are only counted.
+func (l *Limiter) Refused(c *Call, d *Decision) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.refused) >= refusalsAtOnce {
+		l.unsaid++
+		return
+	}
+	l.refused = append(l.refused, Refusal{*c, d.Guard, time.Now()})
+}
+
+// report sends head-room and refusals at most once a second.
 func (l *Limiter) report(ctx context.Context) {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
@@ -173,7 +197,14 @@ func (l *Limiter) report(ctx context.Context) {
 			}
 			l.roomsNew = false
 		}
+		refused, unsaid := l.refused, l.unsaid
+		l.refused, l.unsaid = nil, 0
 		l.mu.Unlock()
+		if len(refused) > 0 {
+			if err := l.post(ctx, "/api/v1/limiters/"+url.PathEscape(l.o.ID)+"/refusals", map[string]any{"refusals": refused, "more": unsaid}, nil); err != nil && ctx.Err() == nil {
+				l.o.Logger.Warn("refusals were not taken", "refusals", len(refused), "err", err)
+			}
+		}
 		if len(rooms) == 0 {
 			continue
 		}

@@ -67,6 +67,8 @@ type Limiter struct {
 	ackWait  chan struct{}
 	rooms    map[string]Headroom
 	roomsNew bool
+	refused  []Refusal
+	unsaid   int // refusals beyond what is reported one by one
 }
 
 // New makes a limiter; Follow makes it current.
