@@ -22,7 +22,7 @@ func enforcement() *board {
 		about:   "1 while the org's kill switch is on (flyball_kill_switch). The largest of the instances.",
 		queries: []query{now(`max(flyball_kill_switch{instance=~"$instance"})`, "kill switch")}})
 	d.number(panel{title: "Directives in force", width: 4, height: 4, unit: count, links: guards,
-		about:   "What guards tell limiters at this moment (flyball_directives).",
+		about:   "What guards tell limiters at this moment (flyball_directives). Guards in warn mode tell them nothing and are not counted.",
 		queries: []query{now(`sum(flyball_directives{instance=~"$instance"})`, "directives")}})
 	d.number(panel{title: "Active limiters", width: 4, height: 4, unit: count,
 		about:   "Limiters that acknowledged something within five minutes (flyball_limiters). Without any, directives bind nobody.",
@@ -196,6 +196,18 @@ func limiters() *board {
 	d.graph(panel{title: "Leases by outcome", width: 12, height: 8, unit: perSec, stacked: true,
 		about:   "Leases in a second: granted, refused, settled, released, expired (flyball_leases_total).",
 		queries: []query{prom(`sum by (outcome) (rate(flyball_leases_total{instance=~"$instance"}[$__rate_interval]))`, "{{outcome}}")}})
+	d.row("Envoy")
+	d.graph(panel{title: "Answers to gateways", width: 12, height: 8, unit: perSec, stacked: true,
+		about:   "Questions of Envoy-family gateways in a second, by service and what they were answered (flyball_envoy_requests_total). Empty unless listen.envoy is on.",
+		queries: []query{prom(`sum by (service, answer) (rate(flyball_envoy_requests_total{instance=~"$instance"}[$__rate_interval])) > 0`, "{{service}} {{answer}}")}})
+	d.graph(panel{title: "Time to answer a gateway, p99", width: 12, height: 8, unit: seconds, steps: []step{{0.01, "orange"}, {0.02, "red"}},
+		about:   "Without the way there and back, from the histogram flyball_envoy_seconds. Envoy gives up on the rate limit service (rls) after 20 ms unless configured otherwise.",
+		queries: []query{prom(`histogram_quantile(0.99, sum by (service, le) (rate(flyball_envoy_seconds_bucket{instance=~"$instance"}[$__rate_interval])))`, "{{service}}")}})
+	d.graph(panel{title: "Charges of gateways", width: 24, height: 7, unit: count, bars: true, stacked: true,
+		about:   "What gateways reported of calls they had admitted, in each interval: booked; capped, booked as less than they said; failed, known to no budget until the span comes; refused, of a tenant that the key lacks; refund_ignored (flyball_envoy_charges_total).",
+		queries: []query{prom(`sum by (outcome) (increase(flyball_envoy_charges_total{instance=~"$instance"}[$__rate_interval])) > 0`, "{{outcome}}")}})
+
+	d.row("Elsewhere")
 	d.note("What is not here", "Where to look for single limiters, and what this board cannot know.",
 		"Each limiter with the version it has and when it was last seen: `GET /api/v1/limiters`, or [the console](${console:raw}/#/limiters).\n\n"+
 			"All figures here are the service's own. What limiters measure themselves (their tiers, their queues, the age of their copy) is not stored by this version.", 24, 4)
