@@ -2,7 +2,8 @@
 #
 # Output of builds goes to stderr, so that `make demo` prints answers and nothing
 # else on stdout. Nothing here needs more than Go, make, openssl and npm; captures,
-# bench-peer and generate say what else they need.
+# bench-peer and generate say what else they need. The tests of the Prometheus rules
+# are left out where promtool is missing.
 
 GO        ?= go
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
