@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/flyball/flyball/enforce/directive"
 	"github.com/flyball/flyball/enforce/page"
 	"github.com/flyball/flyball/schema"
@@ -192,6 +194,8 @@ func (s *script) entry(line int, f map[string]string) *schema.Entry {
 			e.Tenant = v
 		case "model":
 			e.Model = v
+		case "requested":
+			e.RequestedModel = v
 		case "provider":
 			e.Provider = v
 		case "cost":
@@ -542,6 +546,18 @@ func (s *script) expect(n int, what string, f map[string]string) {
 			if w, asked := f[k]; asked && w != v {
 				s.fatal(n, "%s is %q, want %q", k, v, w)
 			}
+		}
+	case "leaks":
+		got := 0
+		for _, kind := range []string{"propagation", "leak", "unguarded"} {
+			var m dto.Metric
+			if err := s.loop.metrics.leaks.WithLabelValues(kind).Write(&m); err != nil {
+				s.fatal(n, "%v", err)
+			}
+			got += int(m.GetCounter().GetValue())
+		}
+		if want, _ := strconv.Atoi(f["count"]); got != want {
+			s.fatal(n, "%d calls leaked, want %d", got, want)
 		}
 	case "kill":
 		k := s.loop.KillStatus()
