@@ -1,5 +1,5 @@
 #!/bin/sh
-# Shows in under a minute what Flyball does about agents that run away, and checks
+# Shows in a few seconds what Flyball does about agents that run away, and checks
 # every claim; README.md beside it says what there is to see.
 #
 #   deploy/examples/runaway-agent/run.sh
