@@ -2,8 +2,8 @@
 #
 # Output of builds goes to stderr, so that `make demo` prints answers and nothing
 # else on stdout. Nothing here needs more than Go, make, openssl and npm; captures,
-# bench-peer and generate say what else they need. The tests of the Prometheus rules
-# are left out where promtool is missing.
+# bench-peer, generate and runaway say what else they need. The tests of the Prometheus
+# rules are left out where promtool is missing.
 
 GO        ?= go
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -35,6 +35,10 @@ build: engine ## bin/flyball, with the engine library beside it
 .PHONY: demo
 demo: build ## the service on traffic it makes itself; DEMO_ONCE=1 ends after the answers
 	@bin/flyball demo
+
+.PHONY: runaway
+runaway: build ## agents that run away, and what stops them: every claim is checked (installs Alertmanager)
+	@SKIP_BUILD=1 deploy/examples/runaway-agent/run.sh
 
 .PHONY: test
 test: engine ## set up, vet, gofmt, every test

@@ -35,8 +35,8 @@ var topLevel = []string{
 }
 
 // wiring are the trees that put the parts together and may import everything: the
-// commands, and the programs that measure the whole.
-var wiring = []string{"cmd", "deploy/bench"}
+// commands, and the programs that measure or show the whole.
+var wiring = []string{"cmd", "deploy/bench", "deploy/examples"}
 
 // shared are packages of types that their siblings may import.
 var shared = []string{"enforce/directive"}

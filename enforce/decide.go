@@ -39,6 +39,7 @@ type live struct {
 	account *ledger.Account
 	guard   *Guard
 	revised directive.Version // in which it was published last
+	fresh   bool              // raised since then: publishing it again for another reason is no time to enforce
 	leaked  leakage
 }
 
@@ -186,6 +187,7 @@ func (l *Loop) raise(g *Guard, a *ledger.Account, v verdict, held *live, now tim
 		h.IntervalMS = 1000
 	}
 	h.Reason = fmt.Sprintf("%s: %s spent %s of %s in %s (%s of the limit)", g.Name, h.Scoped, h.Spent, h.Limit, windowText(g.family.Window, a), r.At)
+	h.fresh = true
 	if entry {
 		h.Received, h.Ended = a.Received, a.Ended
 	} else {
@@ -441,7 +443,11 @@ func (l *Loop) flush() error {
 			h := l.live[c.Upsert[i].ID]
 			h.revised = l.current
 			l.limiters.published[h.ID] = true
-			l.limiters.issued(h.ID, l.current, h.Received, h.Ended, now)
+			if h.fresh {
+				l.limiters.issued(h.ID, l.current, h.Received, h.Ended, now)
+			} else {
+				l.limiters.issued(h.ID, l.current, 0, 0, now)
+			}
 		}
 		if f.kill {
 			l.limiters.issued("kill", l.current, l.kill.received, 0, now)
@@ -450,6 +456,7 @@ func (l *Loop) flush() error {
 	}
 	b := l.o.Store.NewBatch()
 	for id, h := range f.upsert {
+		h.fresh = false
 		v, err := json.Marshal(h)
 		if err != nil {
 			return err

@@ -25,7 +25,7 @@ type killState struct {
 	Suspended time.Time `json:"suspended,omitempty"` // somebody turned it off: no trip until then, or until spend was under the limit once
 	Paged     string    `json:"paged,omitempty"`
 
-	received int64 // of the span after which it tripped, unix ms
+	received int64 // of the span, or the request, that is being decided about, unix ms; 0 where there is none
 	shadowed int64 // hour in which warn mode said so last
 	history  history
 	hourMax  schema.Sum // what the trailing hour may cost
@@ -334,6 +334,7 @@ func (l *Loop) SetKill(in Kill, actor string) (KillStatus, error) {
 	l.kill.received = now.UnixMilli()
 	l.flip(k, now)
 	err := l.flush()
+	l.kill.received = 0
 	s := l.killStatus(now)
 	l.mu.Unlock()
 	if err == nil {

@@ -269,6 +269,9 @@ func (l *Loop) observe(e *schema.Entry) {
 	if d.Verdict != directive.Deny && d.Verdict != directive.Downgraded {
 		return
 	}
+	if d.Verdict == directive.Downgraded && (e.Model == d.Model || strings.HasPrefix(e.Model, d.Model+"-")) {
+		return // the cheaper model answered, maybe under its dated name: it was obeyed
+	}
 	issued, version := l.kill.Since, l.current
 	var h *live
 	if d.Directive != nil {

@@ -411,6 +411,7 @@ func (a *applier) record(rec Record) error {
 			return nil
 		}
 		l.pos = rec.End
+		defer func() { l.kill.received = 0 }() // what flips the switch later was not led to by this record
 		if rec.End <= l.decided {
 			return nil // decided before: only the counters move
 		}

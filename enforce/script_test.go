@@ -14,6 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/flyball/flyball/enforce/directive"
 	"github.com/flyball/flyball/enforce/page"
 	"github.com/flyball/flyball/schema"
@@ -192,6 +195,8 @@ func (s *script) entry(line int, f map[string]string) *schema.Entry {
 			e.Tenant = v
 		case "model":
 			e.Model = v
+		case "requested":
+			e.RequestedModel = v
 		case "provider":
 			e.Provider = v
 		case "cost":
@@ -543,6 +548,18 @@ func (s *script) expect(n int, what string, f map[string]string) {
 				s.fatal(n, "%s is %q, want %q", k, v, w)
 			}
 		}
+	case "leaks":
+		got := 0
+		for _, kind := range []string{"propagation", "leak", "unguarded"} {
+			var m dto.Metric
+			if err := s.loop.metrics.leaks.WithLabelValues(kind).Write(&m); err != nil {
+				s.fatal(n, "%v", err)
+			}
+			got += int(m.GetCounter().GetValue())
+		}
+		if want, _ := strconv.Atoi(f["count"]); got != want {
+			s.fatal(n, "%d calls leaked, want %d", got, want)
+		}
 	case "kill":
 		k := s.loop.KillStatus()
 		if got := strconv.FormatBool(k.On); got != f["on"] {
@@ -654,4 +671,57 @@ func (s *script) same(t *testing.T) {
 	s.store, s.dir = nil, t.TempDir()
 	s.start()
 	compare("from the log alone")
+}
+
+// TestTimeToEnforce: it is counted from the span that crossed a limit, once. What is
+// published without one an hour later must not be taken for an hour of it: a drill, or
+// a further trace of a run that is stopped already.
+func TestTimeToEnforce(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{t: t, dir: dir, log: &memoryLog{}, policy: []byte(`guards:
+  - {name: calls, scope: [run], measure: model_calls, window: run, limit: "2", ladder: [{at: 100%, do: terminate}], outcome: checkpoint}
+`)}
+		s.start()
+		defer func() { _ = s.store.Close() }()
+		f := func(what string, want uint64) {
+			t.Helper()
+			s.loop.mu.Lock()
+			v := s.loop.current
+			s.loop.mu.Unlock()
+			if err := s.loop.Acknowledge("l-1", "local", Ack{Version: v, Token: s.loop.sign(v)}, func(string) bool { return true }); err != nil {
+				t.Fatal(err)
+			}
+			var m dto.Metric
+			if err := s.loop.metrics.enforce.WithLabelValues("l-1").(prometheus.Metric).Write(&m); err != nil {
+				t.Fatal(err)
+			}
+			if h := m.GetHistogram(); h.GetSampleCount() != want || h.GetSampleSum() > 1 {
+				t.Errorf("after %s: %d measurements of %g s together, want %d of moments", what, h.GetSampleCount(), h.GetSampleSum(), want)
+			}
+		}
+		call := func() { s.post(s.entry(0, map[string]string{"tenant": "t-1", "run_id": "r-1"})) }
+		f("the connection", 0)
+		call()
+		call()
+		f("the limit", 1)
+		time.Sleep(time.Hour)
+		call()
+		f("a further trace of the run", 1)
+		done := make(chan error)
+		go func() {
+			_, err := s.loop.Drill("tester", time.Second, nil)
+			done <- err
+		}()
+		synctest.Wait()
+		f("a drill", 1)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		f("its end", 1)
+		if _, err := s.loop.SetKill(Kill{State: "on", Reason: "test"}, "tester"); err != nil {
+			t.Fatal(err)
+		}
+		f("a flip by hand", 2)
+	})
 }

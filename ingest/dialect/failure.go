@@ -39,7 +39,14 @@ func (rec *record) failure(c *schema.Call) {
 	}
 	// An aggregate's successful attempt can be marked failed by exporters that
 	// copy a trace's error to every span; usage beats the mark for model calls.
-	for _, text := range [...]string{errType, rec.message, exception} {
+	texts := [...]string{errType, rec.message, exception}
+	for _, text := range texts {
+		if ownRefusal(text) { // an SDK's name for a 403 says less, and stands before it
+			c.Failure = schema.Budget
+			return
+		}
+	}
+	for _, text := range texts {
 		if f := classifyText(text, c.HTTPStatus); f != schema.NoFailure {
 			c.Failure = f
 			break
@@ -56,6 +63,20 @@ func (rec *record) failure(c *schema.Call) {
 	if c.Failure == schema.UnknownFailure && c.Kind == schema.KindTool {
 		c.Failure = schema.ToolError
 	}
+}
+
+// ownRefusals are the types of the answers by which limiters and gateways refuse a
+// call for a guard, the kill switch or a set that they do not have.
+var ownRefusals = [...]string{"urn:flyball:problem:budget", "urn:flyball:problem:stopped", "urn:flyball:problem:kill", "urn:flyball:problem:governor", "flyball_budget", "flyball_kill", "flyball_governor"}
+
+// ownRefusal reports whether a text quotes one of them.
+func ownRefusal(s string) bool {
+	for _, t := range ownRefusals {
+		if strings.Contains(s, t) {
+			return true
+		}
+	}
+	return false
 }
 
 func classifyStatus(code uint16) schema.Failure {
@@ -105,7 +126,7 @@ func classifyText(s string, status uint16) schema.Failure {
 		return schema.ServerError
 	}
 	switch {
-	case has("flyball_budget", "budget_exceeded", "budget exceeded"):
+	case has("budget_exceeded", "budget exceeded"):
 		return schema.Budget
 	// Quota codes of business APIs arrive as 403 or 400.
 	case has("429", "rate limit", "rate_limit", "ratelimit", "resource_exhausted", "throttl", "too many requests", "toomanyrequests", "request_limit_exceeded", "tenant_limits", "policy_violation_rate", "quota exceeded", "quotaexceeded"):

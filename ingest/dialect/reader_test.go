@@ -96,3 +96,37 @@ func TestTruncatedParts(t *testing.T) {
 		}
 	}
 }
+
+// A call that a limiter refused failed for the budget, whatever an SDK calls a 403,
+// and is no client error that could be taken for a call that was made.
+func TestOwnRefusal(t *testing.T) {
+	r, err := New(Options{HashKey: []byte("k")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := func(errType, message string, want schema.Failure) {
+		t.Helper()
+		td := ptrace.NewTraces()
+		sp := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans().AppendEmpty()
+		sp.SetTraceID(pcommon.TraceID{1})
+		sp.SetSpanID(pcommon.SpanID{1})
+		sp.SetName("chat")
+		if err := sp.Attributes().FromRaw(map[string]any{"gen_ai.operation.name": "chat", "gen_ai.request.model": "m-5", "error.type": errType, "http.response.status_code": 403}); err != nil {
+			t.Fatal(err)
+		}
+		sp.Status().SetCode(ptrace.StatusCodeError)
+		sp.Status().SetMessage(message)
+		calls, _ := r.AppendSpans(nil, td, Origin{}, wireReceived)
+		if len(calls) != 1 || calls[0].Failure != want {
+			t.Errorf("%s %s: %+v, want %s", errType, message, calls, schema.FailureNames[want])
+		}
+	}
+	f("flyball_budget_exceeded", "", schema.Budget)
+	f("flyball_kill_switch", "", schema.Budget)
+	f("flyball_governor_unavailable", "", schema.Budget)
+	f("PermissionDeniedError", "Error code: 403 - {'type': 'urn:flyball:problem:kill-switch', 'title': 'Refused by a budget guard'}", schema.Budget)
+	f("PermissionDeniedError", "Error code: 403 - {'error': {'type': 'flyball_budget_exceeded'}}", schema.Budget)
+	f("PermissionDeniedError", "Error code: 403 - {'type': 'urn:flyball:problem:stopped'}", schema.Budget)
+	f("PermissionDeniedError", "Error code: 403 - {'type': 'urn:flyball:problem:tenant'}", schema.ClientError)
+	f("PermissionDeniedError", "Error code: 403 - no access to this model", schema.ClientError)
+}
