@@ -96,7 +96,7 @@ func TestSDKs(t *testing.T) {
 		{node, "gemini.generate", "google", "gemini-1", "gemini-5", "promptTokenCount", "candidatesTokenCount", [2]float64{140, 120}, [2]float64{120, 125}},
 		openAI(python, "openai.chat", "prompt_tokens", "completion_tokens"), openAI(python, "openai.responses", "input_tokens", "output_tokens"), anthropic(python),
 	}
-	serial := 0
+	serial, refusals := 0, 0
 	// call makes one call through a proxy and returns what the SDK made of it, and how
 	// often it was asked for and made.
 	call := func(t *testing.T, a *sdkAPI, proxy, do string, c sdkCall, chunk func(id string)) (sdkReply, *sdkSeen) {
@@ -120,6 +120,7 @@ func TestSDKs(t *testing.T) {
 		t.Helper()
 		for _, stream := range []bool{false, true} {
 			r, n := call(t, a, proxy, "", sdkCall{Stream: stream, Headers: headers}, next)
+			refusals += n.attempts
 			if n.attempts != 1 || len(n.made) != 0 {
 				t.Errorf("stream %v: %d attempts and %d calls, want one attempt", stream, n.attempts, len(n.made))
 			}
@@ -236,6 +237,8 @@ func TestSDKs(t *testing.T) {
 			intact(t, a, r, n, a.model, false)
 		})
 	}
+	// Each attempt that was refused is known to the service.
+	eventually(t, "the refusals are counted", func() bool { return s.counters()["flyball_refused_calls_total"] == float64(refusals) })
 	if p.compressed == 0 {
 		t.Error("no SDK takes compressed answers: nothing proves that leases are settled all the same")
 	}

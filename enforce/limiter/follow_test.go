@@ -179,12 +179,11 @@ func TestStream(t *testing.T) {
 			t.Errorf("%d connections, want 1", n)
 		}
 	}
-	r := rand.New(rand.NewPCG(1, 2))
 	crlf := strings.ReplaceAll(text, "\n", "\r\n")
 	f(text, func(rest int) int { return rest })
 	f(crlf, func(rest int) int { return rest })
-	f(text, func(int) int { return 1 + r.IntN(7) })
-	f(crlf, func(int) int { return 1 + r.IntN(7) })
+	f(text, func(int) int { return 1 + rand.IntN(7) })
+	f(crlf, func(int) int { return 1 + rand.IntN(7) })
 	f(crlf, func(int) int { return 1 })
 }
 

@@ -208,13 +208,18 @@ type Refusal struct {
 // refusalsAtOnce is how many refusals a report names one by one.
 const refusalsAtOnce = 500
 
+// refusalSize is how many bytes of names a refusal may have to be named: one call that
+// the service would not read must not cost the report of all others.
+const refusalSize = 1024
+
 // Refused notes a call that was not made for a decision. Transport does so by itself;
 // who uses Check calls it for calls that would have been made. Calls without a trace id
 // are only counted.
 func (l *Limiter) Refused(c *Call, d *Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.refused) >= refusalsAtOnce {
+	size := len(c.Tenant) + len(c.User) + len(c.Feature) + len(c.Workflow) + len(c.Agent) + len(c.Model) + len(c.RunID) + len(c.TraceID) + len(c.SpanID) + len(c.Provider) + len(c.Tool) + len(c.Mode) + len(c.Criticality) + len(c.Key)
+	if len(l.refused) >= refusalsAtOnce || size > refusalSize {
 		l.unsaid++
 		return
 	}
@@ -242,9 +247,9 @@ func (l *Limiter) report(ctx context.Context) {
 		refused, unsaid := l.refused, l.unsaid
 		l.refused, l.unsaid = nil, 0
 		l.mu.Unlock()
-		if len(refused) > 0 {
+		if len(refused)+unsaid > 0 {
 			if err := l.post(ctx, "/api/v1/limiters/"+url.PathEscape(l.o.ID)+"/refusals", map[string]any{"refusals": refused, "more": unsaid}, nil); err != nil && ctx.Err() == nil {
-				l.o.Logger.Warn("refusals were not taken", "refusals", len(refused), "err", err)
+				l.o.Logger.Warn("refusals were not taken", "refusals", len(refused)+unsaid, "err", err)
 			}
 		}
 		if len(rooms) == 0 {

@@ -138,3 +138,60 @@ func TestHeadroomIsReported(t *testing.T) {
 	case <-time.After(1200 * time.Millisecond):
 	}
 }
+
+// TestRefusalsAreReported names the calls that were not made, as many as one report
+// takes and as long as the service reads, and counts the others.
+func TestRefusalsAreReported(t *testing.T) {
+	srv := newFeed(t, says(event("set", state(1, block("a", "t")))))
+	type report struct {
+		Refusals []Refusal
+		More     int
+	}
+	got := make(chan report, 10)
+	srv.reply["/api/v1/limiters/l-1/refusals"] = func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		if len(b) > 1<<20 {
+			t.Errorf("a report of %d bytes", len(b))
+		}
+		var in report
+		if err := json.Unmarshal(b, &in); err != nil {
+			t.Error(err)
+		}
+		got <- in
+		w.WriteHeader(http.StatusNoContent)
+	}
+	l := srv.follow(Options{})
+	eventually(t, "the limiter has a set", func() bool { _, ok := l.Version(); return ok })
+	rt := l.Transport(TransportOptions{Base: roundTrip(func(*http.Request) (*http.Response, error) { t.Error("sent"); return nil, io.EOF })})
+	send := func(r *http.Request, user string) {
+		t.Helper()
+		r.Header.Set("X-Flyball-Tenant", "t")
+		r.Header.Set("X-Flyball-User", user)
+		if resp, err := rt.RoundTrip(r); err != nil || resp.StatusCode != http.StatusForbidden {
+			t.Fatalf("%v %v", resp, err)
+		}
+	}
+	get, _ := http.NewRequest(http.MethodGet, "http://provider.test/v1/models", nil)
+	send(get, "u") // no call
+	send(post(chatPath, `{"model":"m"}`), strings.Repeat("u", 2000))
+	for range refusalsAtOnce + 2 {
+		send(post(chatPath, `{"model":"m"}`), strings.Repeat("u", 1000))
+	}
+	named, more := 0, 0
+	for end := time.After(10 * time.Second); named+more < refusalsAtOnce+3; {
+		select {
+		case in := <-got:
+			named, more = named+len(in.Refusals), more+in.More
+			for _, r := range in.Refusals {
+				if r.Guard != "g" || r.Call.Model != "m" || r.Call.Tenant != "t" || time.Since(r.At) > time.Minute {
+					t.Fatalf("refusal %+v", r)
+				}
+			}
+		case <-end:
+			t.Fatalf("%d refusals are named and %d counted", named, more)
+		}
+	}
+	if more < 1 || named < refusalsAtOnce || named+more != refusalsAtOnce+3 {
+		t.Errorf("%d refusals are named and %d counted", named, more)
+	}
+}

@@ -188,7 +188,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	if d.Verdict == directive.Deny {
-		return refuse(r, &d), nil
+		return t.refuse(r, &c, &d), nil
 	}
 	var lease *Lease
 	if t.o.Lease && !costsNothing(r) {
@@ -206,12 +206,12 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		case errors.As(err, &refused) && refused.Status < 500:
 			// The service does not take this call as it is, so nothing would count it.
 			d.Verdict, d.Guard, d.Reason, d.RetryAfter = directive.Deny, "lease", "budget cannot be reserved: "+refused.Detail, 0
-			return refuse(r, &d), nil
+			return t.refuse(r, &c, &d), nil
 		case err != nil:
 			// The service is away. What the set says applies, and it admitted the call.
 			t.l.o.Logger.Warn("a call is made without a lease", "err", err)
 		case x == nil:
-			return refuse(r, &rd), nil
+			return t.refuse(r, &c, &rd), nil
 		default:
 			lease = x
 			if rd.Verdict == directive.Downgraded {
@@ -235,7 +235,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 				go t.release(lease)
 			}
 			d.Verdict, d.Reason = directive.Deny, "the model cannot be changed in this request: "+err.Error()
-			return refuse(r, &d), nil
+			return t.refuse(r, &c, &d), nil
 		}
 		c.Model = d.Model
 	}
@@ -373,9 +373,13 @@ func modelAt(body []byte) (from, to int, ok bool) {
 	return from, to, ok
 }
 
-// refuse answers a call that is not to be made. No client library tries again: the
-// status is one they do not retry, or x-should-retry tells them.
-func refuse(r *http.Request, d *Decision) *http.Response {
+// refuse answers a call that is not to be made, and notes it where a guard had a say. No
+// client library tries again: the status is one they do not retry, or x-should-retry
+// tells them.
+func (t *transport) refuse(r *http.Request, c *Call, d *Decision) *http.Response {
+	if d.Guard != "unknown" && d.Guard != "lease" && !costsNothing(r) {
+		t.l.Refused(c, d)
+	}
 	status := d.Status()
 	h := http.Header{"Content-Type": {"application/problem+json"}}
 	kind := "budget-exceeded"
