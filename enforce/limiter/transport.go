@@ -203,7 +203,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 				go t.release(x)
 			}
 			return nil, r.Context().Err()
-		case errors.As(err, &refused) && refused.Status < 500:
+		case errors.As(err, &refused) && (refused.Status == http.StatusBadRequest || refused.Status == http.StatusForbidden):
 			// The service does not take this call as it is, so nothing would count it.
 			d.Verdict, d.Guard, d.Reason, d.RetryAfter = directive.Deny, "lease", "budget cannot be reserved: "+refused.Detail, 0
 			return t.refuse(r, &c, &d), nil

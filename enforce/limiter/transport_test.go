@@ -576,10 +576,12 @@ func TestLease(t *testing.T) {
 	if s, err := send(l, never, chat()); s != 403 || err != nil {
 		t.Errorf("not taken: %d %v", s, err)
 	}
-	// The service is away: the set, which is fresh, admits.
-	l, _ = service(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "{}", http.StatusBadGateway) })
-	if s, err := send(l, plain, chat()); s != 200 || err != nil {
-		t.Errorf("service away: %d %v", s, err)
+	// The service is away, or does not know the key: the set, which is fresh, admits.
+	for _, status := range []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusUnauthorized} {
+		l, _ = service(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "{}", status) })
+		if s, err := send(l, plain, chat()); s != 200 || err != nil {
+			t.Errorf("the service answers %d: %d %v", status, s, err)
+		}
 	}
 	// So it does for who never had a set and is told to admit then.
 	lone, err := New(Options{URL: "http://127.0.0.1:1", WhenUnknown: directive.WhenUnknown{Standard: "open"}})
