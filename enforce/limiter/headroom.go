@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -20,7 +21,8 @@ type Headroom struct {
 }
 
 // limitHeaders is where a provider says what is left of one of its limits. reset is a
-// duration ("6m0s", "1s", "200ms", seconds), an instant (RFC 3339) or unix seconds.
+// duration ("6m0s", "1s", "200ms", seconds), an instant (RFC 3339), or unix seconds or
+// milliseconds.
 type limitHeaders struct{ dimension, limit, remaining, reset string }
 
 // headerTable is by provider what its documentation names; "" is tried for all.
@@ -81,7 +83,7 @@ func RateLimited(provider string, status int, body []byte) bool {
 func ReadHeadroom(provider, model string, h http.Header, now time.Time) []Headroom {
 	var out []Headroom
 	seen := map[string]bool{}
-	for _, name := range []string{provider, ""} {
+	for _, name := range []string{provider, "openai", ""} { // many name them as OpenAI does
 		for _, t := range headerTable[name] {
 			limit, err := strconv.ParseFloat(firstNumber(h.Get(t.limit)), 64)
 			left, err2 := strconv.ParseFloat(firstNumber(h.Get(t.remaining)), 64)
@@ -95,6 +97,7 @@ func ReadHeadroom(provider, model string, h http.Header, now time.Time) []Headro
 			break
 		}
 	}
+	out = append(out, draft(provider, model, h, now)...)
 	// Salesforce: "api-usage=10018/15000".
 	if v := h.Get("Sforce-Limit-Info"); v != "" {
 		for part := range strings.SplitSeq(v, ";") {
@@ -110,6 +113,38 @@ func ReadHeadroom(provider, model string, h http.Header, now time.Time) []Headro
 	return out
 }
 
+// draft reads the fields of draft-ietf-httpapi-ratelimit-headers: RateLimit has per policy
+// what remains, r, and seconds, t; RateLimit-Policy its quota, q. A policy without a
+// quota says nothing.
+func draft(provider, model string, h http.Header, now time.Time) (out []Headroom) {
+	items := func(name string) (names []string, params map[string]map[string]string) {
+		params = map[string]map[string]string{}
+		for item := range strings.SplitSeq(strings.Join(h.Values(name), ","), ",") {
+			parts := strings.Split(item, ";")
+			key := strings.Trim(strings.TrimSpace(parts[0]), `"`)
+			if key == "" || len(key) > 64 || len(parts) == 1 {
+				continue
+			}
+			names, params[key] = append(names, key), map[string]string{}
+			for _, p := range parts[1:] {
+				k, v, _ := strings.Cut(strings.TrimSpace(p), "=")
+				params[key][k] = v
+			}
+		}
+		return names, params
+	}
+	names, left := items("RateLimit")
+	_, policies := items("RateLimit-Policy")
+	for _, name := range names {
+		limit, err := strconv.ParseFloat(policies[name]["q"], 64)
+		r, err2 := strconv.ParseFloat(left[name]["r"], 64)
+		if err == nil && err2 == nil && limit > 0 && r >= 0 && !math.IsInf(limit, 0) && !math.IsInf(r, 0) {
+			out = append(out, Headroom{provider, model, name, limit, r, resetAt(left[name]["t"], now)})
+		}
+	}
+	return out
+}
+
 // firstNumber cuts what follows a number: "100, 100;w=60" is 100.
 func firstNumber(s string) string {
 	s = strings.TrimSpace(s)
@@ -119,24 +154,31 @@ func firstNumber(s string) string {
 	return s
 }
 
-func resetAt(s string, now time.Time) time.Time {
-	if s == "" {
-		return time.Time{}
-	}
-	if t, err := time.Parse(time.RFC3339, s); err == nil {
-		return t
-	}
-	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
-		return now.Add(d)
-	}
+// resetAt reads when a limit is whole again; zero where that cannot be read, or is so
+// far off that it is no time.
+func resetAt(s string, now time.Time) (at time.Time) {
 	n, err := strconv.ParseFloat(s, 64)
 	switch {
-	case err != nil || n < 0:
-		return time.Time{}
-	case n > 1e9: // unix seconds
-		return time.Unix(int64(n), 0)
+	case err != nil:
+		for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z07:00"} {
+			if t, err := time.Parse(layout, s); err == nil {
+				at = t
+			}
+		}
+		if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+			at = now.Add(d)
+		}
+	case n >= 0 && n < 1e9: // from now
+		at = now.Add(time.Duration(n * float64(time.Second)))
+	case n >= 1e9 && n < 1e11: // unix seconds
+		at = time.Unix(int64(n), 0)
+	case n >= 1e12 && n < 1e14: // unix milliseconds
+		at = time.UnixMilli(int64(n))
 	}
-	return now.Add(time.Duration(n * float64(time.Second)))
+	if at.Sub(now) > 366*24*time.Hour {
+		return time.Time{}
+	}
+	return at
 }
 
 // Report takes head-room in, to be sent with the next report.
@@ -166,13 +208,18 @@ type Refusal struct {
 // refusalsAtOnce is how many refusals a report names one by one.
 const refusalsAtOnce = 500
 
+// refusalSize is how many bytes of names a refusal may have to be named: one call that
+// the service would not read must not cost the report of all others.
+const refusalSize = 1024
+
 // Refused notes a call that was not made for a decision. Transport does so by itself;
 // who uses Check calls it for calls that would have been made. Calls without a trace id
 // are only counted.
 func (l *Limiter) Refused(c *Call, d *Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.refused) >= refusalsAtOnce {
+	size := len(c.Tenant) + len(c.User) + len(c.Feature) + len(c.Workflow) + len(c.Agent) + len(c.Model) + len(c.RunID) + len(c.TraceID) + len(c.SpanID) + len(c.Provider) + len(c.Tool) + len(c.Mode) + len(c.Criticality) + len(c.Key)
+	if len(l.refused) >= refusalsAtOnce || size > refusalSize {
 		l.unsaid++
 		return
 	}
@@ -200,9 +247,9 @@ func (l *Limiter) report(ctx context.Context) {
 		refused, unsaid := l.refused, l.unsaid
 		l.refused, l.unsaid = nil, 0
 		l.mu.Unlock()
-		if len(refused) > 0 {
+		if len(refused)+unsaid > 0 {
 			if err := l.post(ctx, "/api/v1/limiters/"+url.PathEscape(l.o.ID)+"/refusals", map[string]any{"refusals": refused, "more": unsaid}, nil); err != nil && ctx.Err() == nil {
-				l.o.Logger.Warn("refusals were not taken", "refusals", len(refused), "err", err)
+				l.o.Logger.Warn("refusals were not taken", "refusals", len(refused)+unsaid, "err", err)
 			}
 		}
 		if len(rooms) == 0 {

@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/flyball/flyball/enforce/directive"
@@ -25,7 +28,9 @@ type TransportOptions struct {
 	// -workflow, -agent, -tenant, -mode and -criticality, which are not sent on.
 	Identify func(*http.Request) Call
 	// Lease reserves budget for every call before it is made, so that limits hold
-	// exactly, at the price of one round trip to the service.
+	// exactly, at the price of one round trip to the service. Requests that cost nothing,
+	// such as lists of models, need none. Answers are asked for uncompressed, since their
+	// usage is read.
 	Lease bool
 	// BodyLimit is how much of a request is read to find the model, default 32 MiB; a
 	// request that is larger is checked without.
@@ -93,7 +98,7 @@ func shapeOf(r *http.Request) apiShape {
 	path, host := r.URL.Path, r.URL.Hostname()
 	var s apiShape
 	switch {
-	case strings.Contains(path, ":generateContent"), strings.Contains(path, ":streamGenerateContent"), strings.Contains(path, ":embedContent"):
+	case strings.Contains(path, ":generateContent"), strings.Contains(path, ":streamGenerateContent"), strings.Contains(path, ":embedContent"), strings.Contains(path, ":batchEmbedContents"), strings.Contains(path, ":countTokens"):
 		s = apiShape{"google", "gemini"}
 	case strings.HasSuffix(path, "/messages"):
 		s = apiShape{"anthropic", "anthropic"}
@@ -108,22 +113,44 @@ func shapeOf(r *http.Request) apiShape {
 	return s
 }
 
-// asked is what a request's body says.
-type asked struct {
-	Model           string `json:"model"`
-	MaxTokens       uint64 `json:"max_tokens"`
-	MaxCompletion   uint64 `json:"max_completion_tokens"`
-	MaxOutput       uint64 `json:"max_output_tokens"`
-	GenerationLimit struct {
-		MaxOutputTokens uint64 `json:"maxOutputTokens"`
-	} `json:"generationConfig"`
+// costsNothing tells requests that no provider bills: reading, and counting tokens.
+func costsNothing(r *http.Request) bool {
+	return r.Method != http.MethodPost || strings.HasSuffix(r.URL.Path, "/count_tokens") || strings.HasSuffix(r.URL.Path, ":countTokens")
+}
+
+// maxOutput is the most tokens that a request's body lets the answer have, 0 where it
+// does not say. Keys count as the provider reads them, letter case and all, and one
+// that cannot be read spoils no other.
+func maxOutput(body []byte) (most uint64) {
+	var top, gemini map[string]json.RawMessage
+	_ = json.Unmarshal(body, &top)
+	number := func(of map[string]json.RawMessage, names ...string) (n uint64) {
+		for _, name := range names {
+			var f float64
+			if json.Unmarshal(of[name], &f) == nil && f > 0 && f < 1e12 {
+				n = max(n, uint64(math.Ceil(f)))
+			}
+		}
+		return n
+	}
+	most = number(top, "max_tokens", "max_completion_tokens", "max_output_tokens")
+	answers := number(top, "n")
+	for _, name := range []string{"generationConfig", "generation_config"} {
+		if json.Unmarshal(top[name], &gemini) == nil {
+			most = max(most, number(gemini, "maxOutputTokens", "max_output_tokens"))
+			answers = max(answers, number(gemini, "candidateCount", "candidate_count"))
+		}
+	}
+	return most * min(max(answers, 1), 1000)
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	shape := shapeOf(r)
 	c := t.o.Identify(r)
-	c.Provider = shape.provider
+	if c.Provider == "" {
+		c.Provider = shape.provider
+	}
 	r = r.Clone(r.Context())
 	for name := range r.Header {
 		if strings.HasPrefix(strings.ToLower(name), "x-flyball-") {
@@ -131,15 +158,20 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	body, whole, err := t.read(r)
+	sent := false
+	defer func() { // whoever does not send a request closes its body
+		if !sent && r.Body != nil {
+			_ = r.Body.Close()
+		}
+	}()
 	if err != nil {
 		return nil, err
 	}
 	if whole && len(body) > 0 {
-		var a asked
-		if json.Unmarshal(body, &a) == nil {
-			c.Model = a.Model
-			c.MaxOutputTokens = max(a.MaxTokens, a.MaxCompletion, a.MaxOutput, a.GenerationLimit.MaxOutputTokens)
+		if from, to, ok := modelAt(body); ok { // what would be rewritten is what is checked
+			_ = json.Unmarshal(body[from:to], &c.Model)
 		}
+		c.MaxOutputTokens = maxOutput(body)
 		c.InputTokens = uint64(len(body)/3 + 1) // an upper estimate: a token is three bytes or more of JSON
 	}
 	if shape.kind == "gemini" {
@@ -149,49 +181,81 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.Verdict == directive.Wait && d.Wait > 0 {
+		// It may have been stopped while it waited; its slot stays its own.
+		if now := t.l.set.Decide(&c, time.Now()); now.Verdict == directive.Deny {
+			d = now
+		}
+	}
 	if d.Verdict == directive.Deny {
-		return refuse(r, &d), nil
+		return t.refuse(r, &c, &d), nil
 	}
 	var lease *Lease
-	if t.o.Lease {
+	if t.o.Lease && !costsNothing(r) {
 		if d.Verdict == directive.Downgraded {
 			c.Model = d.Model // so that the cheaper model is what is reserved
 		}
 		x, rd, err := t.l.Reserve(r.Context(), &c)
-		if err != nil {
-			// The service is away. What the set says applies, as far as it admits at all.
-			if stale, unknown := t.l.set.Stale(time.Now()); stale && !unknown.Open(d.Criticality) || errors.Is(err, context.Canceled) {
-				d.Verdict, d.Guard, d.Reason, d.Unknown, d.RetryAfter = directive.Deny, "unknown", "budget cannot be reserved: "+err.Error(), true, 5*time.Second
-				return refuse(r, &d), nil
+		var refused *ServiceError
+		switch {
+		case r.Context().Err() != nil:
+			if x != nil {
+				go t.release(x)
 			}
-		} else if rd.Verdict == directive.Deny {
-			return refuse(r, &rd), nil
-		} else {
+			return nil, r.Context().Err()
+		case errors.As(err, &refused) && (refused.Status == http.StatusBadRequest || refused.Status == http.StatusForbidden):
+			// The service does not take this call as it is, so nothing would count it.
+			d.Verdict, d.Guard, d.Reason, d.RetryAfter = directive.Deny, "lease", "budget cannot be reserved: "+refused.Detail, 0
+			return t.refuse(r, &c, &d), nil
+		case err != nil:
+			// The service is away. What the set says applies, and it admitted the call.
+			t.l.o.Logger.Warn("a call is made without a lease", "err", err)
+		case x == nil:
+			return t.refuse(r, &c, &rd), nil
+		default:
 			lease = x
 			if rd.Verdict == directive.Downgraded {
 				d = rd
+			}
+			if rd.Verdict == directive.Wait && d.Verdict == directive.Allow { // a throttle that only the service knows of
+				wait := time.NewTimer(rd.Wait)
+				defer wait.Stop()
+				select {
+				case <-r.Context().Done():
+					go t.release(lease)
+					return nil, r.Context().Err()
+				case <-wait.C:
+				}
 			}
 		}
 	}
 	if d.Verdict == directive.Downgraded && d.Model != "" {
 		if body, err = useModel(r, shape, body, whole, d.Model); err != nil {
 			if lease != nil {
-				_ = lease.Release(context.WithoutCancel(r.Context()))
+				go t.release(lease)
 			}
 			d.Verdict, d.Reason = directive.Deny, "the model cannot be changed in this request: "+err.Error()
-			return refuse(r, &d), nil
+			return t.refuse(r, &c, &d), nil
 		}
+		c.Model = d.Model
 	}
+	if lease != nil {
+		r.Header.Set("Accept-Encoding", "identity")
+	}
+	sent = true
 	resp, err := t.o.Base.RoundTrip(r)
 	if err != nil {
-		if lease != nil { // it may have been sent, and nobody knows what it cost
-			go func() {
-				_ = lease.Settle(context.WithoutCancel(r.Context()), Usage{TraceID: c.TraceID, SpanID: c.SpanID})
-			}()
+		var dial *net.OpError
+		switch {
+		case lease == nil:
+		case errors.As(err, &dial) && dial.Op == "dial":
+			go t.release(lease) // nobody was reached
+		default: // it may have been sent, and nobody knows what it cost
+			go settle(lease, Usage{TraceID: c.TraceID, SpanID: c.SpanID})
 		}
 		return nil, err
 	}
-	t.l.Report(ReadHeadroom(shape.provider, c.Model, resp.Header, time.Now())...)
+	t.l.Report(ReadHeadroom(c.Provider, c.Model, resp.Header, time.Now())...)
 	if d.Verdict == directive.Downgraded {
 		resp.Header.Set("X-Flyball-Model", d.Model)
 	}
@@ -199,6 +263,27 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		resp.Body = &metered{ReadCloser: resp.Body, lease: lease, shape: shape, call: c, failed: resp.StatusCode >= 400, stream: strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")}
 	}
 	return resp, nil
+}
+
+// release gives a lease back, in a goroutine of its own.
+func (t *transport) release(x *Lease) {
+	ctx, cancel := context.WithTimeout(context.Background(), endWithin)
+	defer cancel()
+	if err := x.Release(ctx); err != nil {
+		t.l.o.Logger.Warn("lease was not released; it runs out by itself", "err", err)
+	}
+}
+
+// endWithin bounds how long the end of a lease is tried.
+const endWithin = 2 * time.Minute
+
+// settle settles a lease, in a goroutine of its own.
+func settle(x *Lease, u Usage) {
+	ctx, cancel := context.WithTimeout(context.Background(), endWithin)
+	defer cancel()
+	if err := x.Settle(ctx, u); err != nil {
+		x.l.o.Logger.Warn("lease was not settled; it runs out by itself", "err", err)
+	}
 }
 
 // read takes the request's body in and leaves it there to be sent.
@@ -288,9 +373,13 @@ func modelAt(body []byte) (from, to int, ok bool) {
 	return from, to, ok
 }
 
-// refuse answers a call that is not to be made. No client library tries again: the
-// status is one they do not retry, or x-should-retry tells them.
-func refuse(r *http.Request, d *Decision) *http.Response {
+// refuse answers a call that is not to be made, and notes it where a guard had a say. No
+// client library tries again: the status is one they do not retry, or x-should-retry
+// tells them.
+func (t *transport) refuse(r *http.Request, c *Call, d *Decision) *http.Response {
+	if d.Guard != "unknown" && d.Guard != "lease" && !costsNothing(r) {
+		t.l.Refused(c, d)
+	}
 	status := d.Status()
 	h := http.Header{"Content-Type": {"application/problem+json"}}
 	kind := "budget-exceeded"
@@ -320,7 +409,8 @@ func refuse(r *http.Request, d *Decision) *http.Response {
 	return &http.Response{Status: strconv.Itoa(status) + " " + http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h, Body: io.NopCloser(bytes.NewReader(b)), ContentLength: int64(len(b)), Request: r}
 }
 
-// keepTail is how much of an answer is kept to find the usage in.
+// keepTail is how much of the end of an answer, or of one event of a stream, is kept to
+// find the usage in.
 const keepTail = 256 << 10
 
 // metered settles the lease with the usage that passes by in the answer. Nothing of
@@ -332,13 +422,17 @@ type metered struct {
 	call   Call
 	failed bool
 	stream bool
-	head   []byte // of a stream the line under way, else the whole up to keepTail
-	usage  usage
-	done   bool
+
+	mu    sync.Mutex // guards the rest: Close may come while Read runs
+	tail  []byte     // of a stream the line under way, else the whole; its end where that is long
+	usage usage
+	done  bool
 }
 
 func (m *metered) Read(p []byte) (int, error) {
 	n, err := m.ReadCloser.Read(p)
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if !m.done {
 		m.see(p[:n])
 	}
@@ -351,31 +445,40 @@ func (m *metered) Read(p []byte) (int, error) {
 // Close settles a stream that was not read to its end with what is known by then.
 func (m *metered) Close() error {
 	err := m.ReadCloser.Close()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.settle(false)
 	return err
 }
 
 func (m *metered) see(b []byte) {
-	if !m.stream {
-		if len(m.head) < keepTail {
-			m.head = append(m.head, b[:min(len(b), keepTail-len(m.head))]...)
-		}
-		return
-	}
-	for len(b) > 0 {
+	for m.stream {
 		i := bytes.IndexByte(b, '\n')
 		if i < 0 {
-			if len(m.head) < keepTail {
-				m.head = append(m.head, b...)
-			}
-			return
+			break
 		}
-		line := append(m.head, b[:i]...)
-		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok && (bytes.Contains(data, []byte("usage")) || bytes.Contains(data, []byte(`"id"`))) {
-			m.usage.read(data)
-		}
-		m.head, b = m.head[:0], b[i+1:]
+		m.keep(b[:i])
+		m.event()
+		b = b[i+1:]
 	}
+	m.keep(b)
+}
+
+// keep adds to the tail, whose beginning goes where it grows too long.
+func (m *metered) keep(b []byte) {
+	m.tail = append(m.tail, b...)
+	if len(m.tail) > 2*keepTail {
+		m.tail = append(m.tail[:0], m.tail[len(m.tail)-keepTail:]...)
+	}
+}
+
+// event reads a line of a stream. One that lost its beginning still has its usage.
+func (m *metered) event() {
+	data := bytes.TrimPrefix(m.tail, []byte("data:"))
+	if bytes.Contains(data, []byte("usage")) || m.usage.id == "" && bytes.Contains(data, []byte(`"id"`)) {
+		m.usage.read(data)
+	}
+	m.tail = m.tail[:0]
 }
 
 func (m *metered) settle(whole bool) {
@@ -383,18 +486,19 @@ func (m *metered) settle(whole bool) {
 		return
 	}
 	m.done = true
-	if !m.stream && whole {
-		m.usage.read(m.head)
+	switch {
+	case m.stream:
+		m.event() // the last line may have no end
+	case whole:
+		m.usage.read(m.tail)
 	}
-	u := Usage{TraceID: m.call.TraceID, SpanID: m.call.SpanID, Provider: m.call.Provider, Failed: m.failed, Tokens: m.usage.tokens(m.shape.kind), Model: m.usage.model, ResponseID: m.usage.id}
-	m.head = nil
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-		defer cancel()
-		if err := m.lease.Settle(ctx, u); err != nil {
-			m.lease.l.o.Logger.Warn("lease was not settled; it runs out by itself", "err", err)
-		}
-	}()
+	m.tail = nil
+	u := Usage{TraceID: m.call.TraceID, SpanID: m.call.SpanID, Provider: m.call.Provider, Failed: m.failed, Model: m.usage.model, ResponseID: m.usage.id}
+	// What a stream says before its end is not what it costs: what was reserved counts.
+	if !m.stream || m.usage.final || whole && m.shape.kind == "gemini" {
+		u.Tokens = m.usage.tokens(m.shape.kind)
+	}
+	go settle(m.lease, u)
 }
 
 // usage gathers what an answer, or the events of a stream, say about tokens. Later
@@ -402,14 +506,22 @@ func (m *metered) settle(whole bool) {
 type usage struct {
 	id, model string
 	n         map[string]uint64
+	final     bool // of a stream: these are the figures of its end
 }
+
+// usageKey finds usage in JSON of which only the end is there, or which is a list. No
+// text of a model looks like it: quotes within a string are escaped.
+var usageKey = regexp.MustCompile(`"usage(Metadata)?"\s*:\s*\{`)
 
 func (u *usage) read(data []byte) {
 	var v struct {
-		ID            string         `json:"id"`
-		Model         string         `json:"model"`
-		ResponseID    string         `json:"responseId"`
-		ModelVersion  string         `json:"modelVersion"`
+		ID           string `json:"id"`
+		Model        string `json:"model"`
+		ResponseID   string `json:"responseId"`
+		ModelVersion string `json:"modelVersion"`
+		Candidates   []struct {
+			FinishReason string `json:"finishReason"`
+		} `json:"candidates"`
 		Usage         map[string]any `json:"usage"`
 		UsageMetadata map[string]any `json:"usageMetadata"`
 		Message       *struct {
@@ -423,9 +535,18 @@ func (u *usage) read(data []byte) {
 			Usage map[string]any `json:"usage"`
 		} `json:"response"`
 	}
-	if json.Unmarshal(data, &v) != nil {
+	var kind *json.UnmarshalTypeError // one field is of another type; the others are there
+	if err := json.Unmarshal(data, &v); err != nil && (!errors.As(err, &kind) || kind.Field == "") {
+		if at := usageKey.FindAllIndex(data, -1); at != nil {
+			var m map[string]any
+			if json.NewDecoder(bytes.NewReader(data[at[len(at)-1][1]-1:])).Decode(&m) == nil {
+				u.take("", m)
+				u.final = true
+			}
+		}
 		return
 	}
+	u.final = u.final || v.Usage != nil || v.Response != nil && v.Response.Usage != nil || v.UsageMetadata != nil && len(v.Candidates) > 0 && v.Candidates[0].FinishReason != ""
 	set := func(at *string, values ...string) {
 		for _, s := range values {
 			if s != "" {
@@ -509,9 +630,12 @@ func (u *usage) tokens(kind string) map[string]uint64 {
 		put("reasoning", first("thoughtsTokenCount"))
 	default:
 		cached := first("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens")
-		put("input", less(first("prompt_tokens", "input_tokens"), cached))
+		heard, spoken := first("prompt_tokens_details.audio_tokens"), first("completion_tokens_details.audio_tokens")
+		put("input", less(first("prompt_tokens", "input_tokens"), cached+heard))
 		put("cache_read", cached)
-		put("output", first("completion_tokens", "output_tokens"))
+		put("input_audio", heard)
+		put("output", less(first("completion_tokens", "output_tokens"), spoken))
+		put("output_audio", spoken)
 		put("reasoning", first("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"))
 	}
 	return out
