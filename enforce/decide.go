@@ -450,6 +450,7 @@ func (l *Loop) flush() error {
 			}
 		}
 		if f.kill {
+			l.kill.revised = l.current
 			l.limiters.issued("kill", l.current, l.kill.received, 0, now)
 		}
 		l.metrics.revisions.Inc()

@@ -25,8 +25,9 @@ type killState struct {
 	Suspended time.Time `json:"suspended,omitempty"` // somebody turned it off: no trip until then, or until spend was under the limit once
 	Paged     string    `json:"paged,omitempty"`
 
-	received int64 // of the span, or the request, that is being decided about, unix ms; 0 where there is none
-	shadowed int64 // hour in which warn mode said so last
+	revised  directive.Version // in which it was published last
+	received int64             // of the span, or the request, that is being decided about, unix ms; 0 where there is none
+	shadowed int64             // hour in which warn mode said so last
 	history  history
 	hourMax  schema.Sum // what the trailing hour may cost
 	dayMax   schema.Sum // what today may cost

@@ -272,7 +272,7 @@ func (l *Loop) observe(e *schema.Entry) {
 	if d.Verdict == directive.Downgraded && (e.Model == d.Model || strings.HasPrefix(e.Model, d.Model+"-")) {
 		return // the cheaper model answered, maybe under its dated name: it was obeyed
 	}
-	issued, version := l.kill.Since, l.current
+	issued, version := l.kill.Since, l.kill.revised
 	var h *live
 	if d.Directive != nil {
 		if h = l.live[d.Directive.ID]; h == nil {

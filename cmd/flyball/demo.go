@@ -84,6 +84,9 @@ func runDemo(cmd *cobra.Command, g *global, length time.Duration) error {
 	fctx, unfollow := context.WithCancel(ctx)
 	defer unfollow()
 	following.Go(func() { _ = l.Follow(fctx) })
+	if err := l.Ready(ctx); err != nil {
+		return err
+	}
 	if err := playTraffic(ctx, a.Addr("otlp_grpc"), length, l); err != nil {
 		return err
 	}

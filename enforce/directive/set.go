@@ -3,6 +3,8 @@ package directive
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"math/bits"
 	"slices"
 	"strings"
 	"sync"
@@ -100,7 +102,7 @@ type Decision struct {
 	RetryAfter  time.Duration // of a denial that waiting cures, else 0
 	Criticality string        // that was applied
 	Version     Version
-	Unknown     bool // decided without a set, or with a stale one
+	Unknown     bool // decided without a set, or with a stale one: WhenUnknown has a say
 }
 
 // Status is the HTTP status of a denial: 429 only where waiting at most a minute
@@ -121,6 +123,12 @@ type held struct {
 	print uint64
 	mask  uint8
 	vals  [NumDims]string
+	conds []cond // Match, for walking
+}
+
+type cond struct {
+	field  string
+	values []string
 }
 
 // Set is a versioned set of directives and the rule that decides by it. It is
@@ -139,11 +147,22 @@ type Set struct {
 	masks    []uint8 // that directives have, each once
 	uses     [1 << NumDims]int
 	index    map[uint64][]*held // by hash of mask and values; a run's directive once an id
+	filter   filter             // of the index's keys: most calls are in no directive's scope
+	gone     int                // keys that left the index and are in the filter still
 }
+
+// filter says of most keys that nobody has them, within one cache line.
+type filter []uint64
+
+const filterBits = 20
+
+func (f filter) add(k uint64) { f[k>>6&(1<<(filterBits-6)-1)] |= 1 << (k & 63) }
+
+func (f filter) has(k uint64) bool { return f[k>>6&(1<<(filterBits-6)-1)]&(1<<(k&63)) != 0 }
 
 // NewSet is the empty set, which knows nothing.
 func NewSet() *Set {
-	return &Set{byID: map[string]*held{}, index: map[uint64][]*held{}}
+	return &Set{byID: map[string]*held{}, index: map[uint64][]*held{}, filter: make(filter, 1<<(filterBits-6))}
 }
 
 func hashString(h uint64, s string) uint64 {
@@ -155,23 +174,21 @@ func hashString(h uint64, s string) uint64 {
 
 const runBit = 1 << Run
 
-// Replace makes the set what s says.
+// Replace makes the set what s says, all of it or nothing.
 func (x *Set) Replace(s *State) error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.byID, x.index, x.masks = make(map[string]*held, len(s.Directives)), make(map[uint64][]*held, len(s.Directives)), x.masks[:0]
-	clear(x.uses[:])
-	x.digest = 0
+	fresh := NewSet()
 	for i := range s.Directives {
-		if err := x.put(&s.Directives[i]); err != nil {
+		if err := fresh.put(&s.Directives[i]); err != nil {
 			return err
 		}
 	}
-	x.version, x.token, x.valid, x.kill, x.critical, x.unknown, x.known = s.Version, s.Token, s.ValidUntil, s.Kill, s.Critical, s.WhenUnknown, true
-	if s.Digest != "" && FormatDigest(x.digest) != s.Digest {
-		x.known = false
+	if s.Digest != "" && FormatDigest(fresh.digest) != s.Digest {
 		return ErrDigest
 	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.byID, x.index, x.masks, x.uses, x.digest, x.filter, x.gone = fresh.byID, fresh.index, fresh.masks, fresh.uses, fresh.digest, fresh.filter, 0
+	x.version, x.token, x.valid, x.kill, x.critical, x.unknown, x.known = s.Version, s.Token, s.ValidUntil, s.Kill, s.Critical, s.WhenUnknown, true
 	return nil
 }
 
@@ -235,6 +252,9 @@ func (x *Set) put(d *Directive) error {
 		h.mask |= 1 << i
 		h.vals[i] = v
 	}
+	for field, values := range d.Match {
+		h.conds = append(h.conds, cond{field, values})
+	}
 	if len(d.Scope.Runs) > 0 {
 		h.mask |= runBit
 	}
@@ -244,25 +264,64 @@ func (x *Set) put(d *Directive) error {
 	if x.uses[h.mask]++; x.uses[h.mask] == 1 {
 		x.masks = append(x.masks, h.mask)
 	}
-	h.each(func(k uint64) { x.index[k] = append(x.index[k], h) })
+	h.each(func(k uint64) {
+		x.index[k] = append(x.index[k], h)
+		x.filter.add(k)
+	})
 	return nil
+}
+
+// hashes are those of a call's values, one a dimension, and of its two run ids.
+type hashes struct {
+	dims  [NumDims]uint64 // Run is that of the run id
+	trace uint64
+}
+
+// seed is this process's: keys never leave it.
+var seed = maphash.MakeSeed()
+
+func (c *Call) hashes() (h hashes) {
+	for d := range Run {
+		h.dims[d] = maphash.String(seed, c.value(d))
+	}
+	h.dims[Run] = maphash.String(seed, c.RunID)
+	h.trace = h.dims[Run]
+	if c.TraceID != c.RunID {
+		h.trace = maphash.String(seed, c.TraceID)
+	}
+	return h
+}
+
+// key joins the hashes of the dimensions of a mask, the run's excepted.
+func (h *hashes) key(mask uint8) uint64 {
+	k := uint64(mask) + 1
+	for m := mask &^ runBit; m != 0; m &= m - 1 {
+		k = (k ^ h.dims[bits.TrailingZeros8(m)]) * fnvPrime
+		k ^= k >> 29
+	}
+	return k
+}
+
+// withRun adds a run's hash to a key.
+func withRun(k, run uint64) uint64 {
+	k = (k ^ run) * fnvPrime
+	return k ^ k>>29
 }
 
 // each calls f for every key that the directive is found by.
 func (h *held) each(f func(uint64)) {
-	k := uint64(fnvOffset) ^ uint64(h.mask)
+	var v hashes
 	for d := range Run {
-		if h.mask&(1<<d) != 0 {
-			k = hashString(k, h.vals[d])
-		}
+		v.dims[d] = maphash.String(seed, h.vals[d])
 	}
+	k := v.key(h.mask)
 	if h.mask&runBit == 0 {
 		f(k)
 		return
 	}
 	for i, run := range h.Scope.Runs {
 		if !slices.Contains(h.Scope.Runs[:i], run) {
-			f(hashString(k, run))
+			f(withRun(k, maphash.String(seed, run)))
 		}
 	}
 }
@@ -281,10 +340,18 @@ func (x *Set) drop(id string) {
 		list := slices.DeleteFunc(x.index[k], func(o *held) bool { return o == h })
 		if len(list) == 0 {
 			delete(x.index, k)
+			x.gone++
 		} else {
 			x.index[k] = list
 		}
 	})
+	if x.gone > len(x.index)+1024 {
+		clear(x.filter)
+		for k := range x.index {
+			x.filter.add(k)
+		}
+		x.gone = 0
+	}
 }
 
 // State is the whole set as it stands. Directives are ordered by id.
@@ -381,7 +448,7 @@ func stageOf(c *Call) uint64 {
 func (x *Set) Decide(c *Call, now time.Time) Decision {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	d := Decision{Criticality: x.critical.Criticality(c), Version: x.version}
+	d := Decision{Criticality: x.critical.Criticality(c), Version: x.version, Unknown: x.stale(now)}
 	if !x.kill.Admitted(c, d.Criticality) {
 		d.Verdict, d.Guard, d.Reason, d.Outcome = Deny, "kill", x.kill.Reason, x.kill.Outcome
 		return d
@@ -422,22 +489,22 @@ func (x *Set) Decide(c *Call, now time.Time) Decision {
 
 // find returns the directives that have a say about a call, the first of each kind.
 func (x *Set) find(c *Call, criticality string, now time.Time) (deny, wait, down *held) {
+	if len(x.masks) == 0 {
+		return nil, nil, nil
+	}
+	hs := c.hashes()
 	for _, mask := range x.masks {
-		k := uint64(fnvOffset) ^ uint64(mask)
-		for dim := range Run {
-			if mask&(1<<dim) != 0 {
-				k = hashString(k, c.value(dim))
-			}
-		}
-		keys := [2]uint64{k}
-		n := 1
+		keys, n := [2]uint64{hs.key(mask)}, 1
 		if mask&runBit != 0 {
-			keys[0], keys[1], n = hashString(k, c.RunID), hashString(k, c.TraceID), 2
-			if c.RunID == c.TraceID {
-				n = 1
+			keys[0], keys[1] = withRun(keys[0], hs.dims[Run]), withRun(keys[0], hs.trace)
+			if hs.trace != hs.dims[Run] {
+				n = 2
 			}
 		}
 		for _, k := range keys[:n] {
+			if !x.filter.has(k) {
+				continue
+			}
 			for _, h := range x.index[k] {
 				if !h.applies(c, mask, criticality, now) {
 					continue
@@ -482,8 +549,8 @@ func (h *held) applies(c *Call, mask uint8, criticality string, now time.Time) b
 	if !h.Expires.IsZero() && !h.Action.Lasting() && !now.Before(h.Expires) {
 		return false
 	}
-	for field, values := range h.Match {
-		if v, known := c.Field(field, criticality); known && !slices.Contains(values, v) {
+	for i := range h.conds {
+		if v, known := c.Field(h.conds[i].field, criticality); known && !slices.Contains(h.conds[i].values, v) {
 			return false
 		}
 	}
@@ -524,11 +591,16 @@ func (c *Call) Value(d Dim) string {
 }
 
 // Stale reports whether the set is missing, or had no news since its ceiling, and
-// what then applies to a criticality.
+// what then applies to a criticality. Decide says the first in Unknown.
 func (x *Set) Stale(now time.Time) (stale bool, policy WhenUnknown) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.version == (Version{}) || now.After(x.valid), x.unknown
+	return x.stale(now), x.unknown
+}
+
+// stale: a set without a ceiling is its owner's own.
+func (x *Set) stale(now time.Time) bool {
+	return x.version == (Version{}) || !x.valid.IsZero() && now.After(x.valid)
 }
 
 // KillState is the kill switch as the set has it.

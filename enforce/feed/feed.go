@@ -290,7 +290,7 @@ func (f *Feed) ServeSSE(w http.ResponseWriter, r *http.Request, who Viewer) {
 		f.mu.Unlock()
 	}()
 	_ = rc.SetWriteDeadline(time.Now().Add(f.o.Write))
-	if _, err := fmt.Fprint(w, "retry: 1000\n\n"); err != nil {
+	if _, err := fmt.Fprint(w, "retry: 1000\n\n"); err != nil || rc.Flush() != nil {
 		return
 	}
 	beat := time.NewTicker(f.o.Heartbeat)

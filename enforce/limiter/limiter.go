@@ -36,6 +36,14 @@ type (
 	Decision = directive.Decision
 )
 
+// The verdicts of a Decision.
+const (
+	Allow      = directive.Allow
+	Downgraded = directive.Downgraded
+	Wait       = directive.Wait
+	Deny       = directive.Deny
+)
+
 // Options of New.
 type Options struct {
 	// URL is the service, e.g. http://127.0.0.1:8080.
@@ -101,6 +109,21 @@ func (l *Limiter) Version() (directive.Version, bool) {
 	return v, known
 }
 
+// Ready waits for the first set, until ctx ends. Before it, all but critical calls are
+// denied.
+func (l *Limiter) Ready(ctx context.Context) error {
+	for {
+		if _, ok := l.Version(); ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the first set: %w", ctx.Err())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
 // Set is the set in force, for reading.
 func (l *Limiter) Set() *directive.Set { return l.set }
 
@@ -108,42 +131,35 @@ func (l *Limiter) Set() *directive.Set { return l.set }
 // Wait says after which time the call may be made; that slot is then taken.
 func (l *Limiter) Check(c *Call) Decision {
 	now := time.Now()
-	stale, unknown := l.set.Stale(now)
-	if stale {
-		if d, decided := l.blind(c, unknown, now); decided {
-			return d
-		}
-	}
 	d := l.set.Decide(c, now)
-	d.Unknown = stale
+	if d.Unknown && l.blind(c, &d, now) {
+		return d
+	}
 	if d.Verdict == directive.Wait {
 		d.Wait = l.slot(d.Directive, now)
 	}
 	return d
 }
 
-// blind answers without a set, or with a stale one whose policy denies. Where it
-// admits, what the stale set denies stays denied.
-func (l *Limiter) blind(c *Call, unknown directive.WhenUnknown, now time.Time) (Decision, bool) {
-	d := l.set.Decide(c, now)
-	d.Unknown = true
+// blind answers without a set, or with a stale one whose policy denies, and reports
+// whether that is the answer. What a stale set denies stays denied.
+func (l *Limiter) blind(c *Call, d *Decision, now time.Time) bool {
 	if d.Version == (directive.Version{}) {
 		d.Criticality = l.o.Critical.Criticality(c)
-		unknown = l.o.WhenUnknown
+		unknown := l.o.WhenUnknown
 		if unknown == (directive.WhenUnknown{}) {
 			unknown = directive.WhenUnknown{Standard: "closed", Background: "closed"}
 		}
-		if unknown.Open(d.Criticality) {
-			return d, true
+		if !unknown.Open(d.Criticality) {
+			d.Verdict, d.Guard, d.Reason, d.RetryAfter = directive.Deny, "unknown", "no set of directives was received yet", 5*time.Second
 		}
-		d.Verdict, d.Guard, d.Reason, d.RetryAfter = directive.Deny, "unknown", "no set of directives was received yet", 5*time.Second
-		return d, true
+		return true
 	}
-	if d.Verdict == directive.Deny || unknown.Open(d.Criticality) {
-		return d, d.Verdict == directive.Deny
+	if _, unknown := l.set.Stale(now); d.Verdict == directive.Deny || unknown.Open(d.Criticality) {
+		return d.Verdict == directive.Deny
 	}
 	d.Verdict, d.Guard, d.Reason, d.RetryAfter = directive.Deny, "unknown", "the set of directives is stale", 5*time.Second
-	return d, true
+	return true
 }
 
 // slot takes the next slot of a throttle and says how far off it is.
@@ -293,6 +309,7 @@ func (l *Limiter) take(name string, data []byte) error {
 			return fmt.Errorf("the service is at %s and this limiter at %s: an older set is not taken", s.Version, v)
 		}
 		if err := l.set.Replace(&s); err != nil {
+			l.set.Forget()
 			return err
 		}
 	case "change":
