@@ -31,7 +31,7 @@ const module = "github.com/flyball/flyball"
 var topLevel = []string{
 	"ingest", "enforce", "query", "dashboards", "schema", "cmd", "deploy",
 	"go.mod", "go.sum", "README.md", "LICENSE", "Makefile", "CHANGELOG.md", "CONTRIBUTING.md",
-	"bin", "flyball-data", // not in the repository: what a build and a first run leave
+	"bin", "flyball-data", "policy.yaml", // not in the repository: what a build and a first run leave
 }
 
 // wiring are the trees that put the parts together and may import everything: the
