@@ -233,7 +233,7 @@ func LoadConfig(path string, env []string) (Config, error) {
 	for _, kv := range env {
 		name, value, _ := strings.Cut(kv, "=")
 		path, ok := strings.CutPrefix(name, "FLYBALL_")
-		if !ok || !strings.Contains(path, "__") && !slices.Contains([]string{"DATA", "POLICY"}, path) {
+		if !ok || !strings.Contains(path, "__") && !slices.Contains([]string{"DATA", "POLICY", "KEYS", "EMITTERS", "TENANTS", "TOOLS", "ATTRIBUTES"}, path) {
 			continue // FLYBALL_LIBCHDB, FLYBALL_CACHE and the like are no keys
 		}
 		var v any

@@ -72,7 +72,9 @@ func run(base, otlp string, crossings int, every time.Duration, limiters int, le
 // show prints quantiles.
 func show(what string, d []time.Duration) {
 	slices.Sort(d)
-	at := func(q float64) time.Duration { return d[min(len(d)-1, int(q*float64(len(d))))].Round(10 * time.Microsecond) }
+	at := func(q float64) time.Duration {
+		return d[min(len(d)-1, int(q*float64(len(d))))].Round(10 * time.Microsecond)
+	}
 	fmt.Printf("%-44s n %-6d p50 %-9s p90 %-9s p99 %-9s max %s\n", what, len(d), at(0.5), at(0.9), at(0.99), d[len(d)-1].Round(10*time.Microsecond))
 }
 
