@@ -460,6 +460,9 @@ func (l *Loop) apply(e *schema.Entry, received int64) error {
 	}
 	l.kill.history.add(e)
 	l.light.saw(e)
+	if l.pos >= l.decided {
+		l.metrics.book(e)
+	}
 	l.kill.received = received
 	if e.Sign > 0 {
 		l.observe(e)

@@ -1,8 +1,12 @@
 package enforce
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/flyball/flyball/schema"
 )
 
 // metrics of the loop. No label has a user, a run or a tenant.
@@ -20,10 +24,26 @@ type metrics struct {
 	acks      *prometheus.CounterVec
 	refused   prometheus.Counter
 	drift     prometheus.Gauge
+	spend     *prometheus.GaugeVec
+	booked    []prometheus.Gauge // by schema.CostStatus
+	failures  []prometheus.Gauge // by schema.Failure
+	retries   []prometheus.Gauge // by schema.Layer
+	providers map[string]prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	f := promauto.With(r)
+	each := func(name, help, label string, values []string) (out []prometheus.Gauge) {
+		vec := f.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
+		for _, v := range values {
+			if v == "" {
+				out = append(out, prometheus.NewGauge(prometheus.GaugeOpts{Name: name})) // nobody's, not exported
+				continue
+			}
+			out = append(out, vec.WithLabelValues(v))
+		}
+		return out
+	}
 	return &metrics{
 		applied:   f.NewCounter(prometheus.CounterOpts{Name: "flyball_ledger_entries_total", Help: "Entries applied to the ledger."}),
 		apply:     f.NewHistogram(prometheus.HistogramOpts{Name: "flyball_ledger_apply_seconds", Help: "Time to apply one record of the log and to decide on it.", Buckets: prometheus.ExponentialBuckets(50e-6, 2, 14)}),
@@ -37,6 +57,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		leases:    f.NewCounterVec(prometheus.CounterOpts{Name: "flyball_leases_total", Help: "What became of budget leases."}, []string{"outcome"}),
 		acks:      f.NewCounterVec(prometheus.CounterOpts{Name: "flyball_limiter_acks_total", Help: "Acknowledgements of limiters, by outcome."}, []string{"outcome"}),
 		refused:   f.NewCounter(prometheus.CounterOpts{Name: "flyball_refused_calls_total", Help: "Calls that limiters say they did not let through."}),
+		spend:     f.NewGaugeVec(prometheus.GaugeOpts{Name: "flyball_spend_usd", Help: "Known cost of what was booked since the start, by provider (other beyond fifty). A signed sum: use delta(), not rate()."}, []string{"provider"}),
+		booked:    each("flyball_booked_attempts", "Attempts of model and tool calls booked since the start, by cost_status. A signed sum.", "cost_status", schema.CostStatusNames),
+		failures:  each("flyball_booked_failures", "Those of them that failed, hidden ones too, by failure. A signed sum.", "failure", schema.FailureNames),
+		retries:   each("flyball_booked_retries", "Retries booked since the start, by the layer that retried. A signed sum.", "layer", schema.LayerNames),
+		providers: map[string]prometheus.Gauge{},
 		drift:     f.NewGauge(prometheus.GaugeOpts{Name: "flyball_ledger_drift_accounts", Help: "Accounts that differ from the journal, at the last verification."}),
 	}
 }
@@ -68,4 +93,37 @@ func (m *metrics) watch(r prometheus.Registerer, l *Loop) {
 		return float64(l.ledger.Opened())
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "flyball_feed_connections", Help: "Limiters that follow by server-sent events."}, func() float64 { return float64(l.feed.Connections()) })
+}
+
+// book adds what an entry counts to the signed sums.
+func (m *metrics) book(e *schema.Entry) {
+	p, sign := &e.Posting, float64(e.Sign)
+	if p.Billed() && p.Cost != 0 {
+		g := m.providers[e.Provider]
+		if g == nil {
+			name := strings.Clone(e.Provider)
+			if len(m.providers) >= 50 {
+				name = "other"
+			}
+			g = m.spend.WithLabelValues(name)
+			if name != "other" {
+				m.providers[name] = g
+			}
+		}
+		g.Add(sign * float64(p.Cost) / schema.PicoPerUSD)
+	}
+	attempts := p.ModelCalls + p.ToolCalls + p.Retries + p.Fallbacks + p.Hedges
+	if attempts > 0 {
+		m.booked[p.Status].Add(sign * float64(attempts))
+		if e.Failure != schema.NoFailure {
+			m.failures[e.Failure].Add(sign * float64(attempts))
+		}
+	}
+	if p.Retries > 0 {
+		m.retries[p.Layer].Add(sign * float64(p.Retries))
+	}
+	if p.Hidden > 0 {
+		m.retries[schema.LayerSDK].Add(sign * float64(p.Hidden))
+		m.failures[p.HiddenCause].Add(sign * float64(p.Hidden))
+	}
 }
