@@ -63,6 +63,11 @@ bench: build ## benchmarks of the hot functions, then of the whole service
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 60m ./...
 	deploy/bench/bench.sh
 
+.PHONY: bench-enforce
+bench-enforce: build ## guards, the feed and the limiter, then the closed loop beside 20,000 spans/s
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 30m ./enforce/...
+	deploy/bench/enforce.sh
+
 .PHONY: bench-peer
 bench-peer: build ## the same load on an OpenTelemetry Collector that writes to ClickHouse
 	deploy/bench/peer.sh

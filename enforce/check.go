@@ -161,6 +161,9 @@ func (g *Guard) meets(c *directive.Call, criticality string) bool {
 // holds + leases + ask over its threshold, and by spend that has reached it. All
 // scopes that apply are looked at; a scope can only make the answer stricter.
 func (l *Loop) weigh(c *directive.Call, now time.Time, asks bool) (weight, error) {
+	if l.o.Teach != nil && c.TraceID != "" {
+		l.o.Teach(c)
+	}
 	d := l.set.Decide(c, now)
 	w := weight{Decision: d}
 	var ask *ledger.Pending

@@ -72,6 +72,8 @@ type Options struct {
 	Pricer Pricer
 	// Post books a call that a limiter reported and whose span never came; nil books none.
 	Post func(directive.Call, Settlement, time.Time) error
+	// Teach is told whose a trace is, by who asks about a call of it; nil is not told.
+	Teach func(*directive.Call)
 	// Refused books calls that limiters did not let through; nil books none.
 	Refused func([]Refusal) error
 	// Zone is a tenant's time zone; nil is UTC for all.

@@ -73,6 +73,7 @@ type Pipeline struct {
 	asm     *trace.Assembler
 	limiter *tenantLimiter
 	calls   sync.Pool
+	taught  taught
 	node    []byte
 	hashKey []byte
 
@@ -492,6 +493,7 @@ func (p *Pipeline) take(ctx context.Context, buf *[]schema.Call, calls []schema.
 	if err := p.throttle(calls); err != nil {
 		return otlp.Result{}, err
 	}
+	p.taught.fill(calls)
 	start := time.Now()
 	var usage [3]int
 	for i := range calls {

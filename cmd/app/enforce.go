@@ -100,7 +100,7 @@ func (a *App) startEnforcement(cfg Config) error {
 		return err
 	}
 	loop, from, err := enforce.New(enforce.Options{
-		Store: a.pipeline.Store(), Pricer: ceilings{a.pricer}, Post: a.report, Refused: a.refused, Zone: a.zone, Policy: text, PolicyCheck: PolicyOptions(cfg, a.pricer),
+		Store: a.pipeline.Store(), Pricer: ceilings{a.pricer}, Post: a.report, Refused: a.refused, Teach: a.teach, Zone: a.zone, Policy: text, PolicyCheck: PolicyOptions(cfg, a.pricer),
 		Pages: cfg.Pages.Receivers, Console: cfg.Pages.URL, Logger: a.log, Registerer: a.reg,
 	})
 	if err != nil {
@@ -120,6 +120,22 @@ func (a *App) startEnforcement(cfg Config) error {
 		return err
 	})
 	return nil
+}
+
+// teach tells trace assembly whose a trace is, which its spans may say only at the end.
+func (a *App) teach(c *directive.Call) {
+	trace, err := schema.ParseTraceID(c.TraceID)
+	if err != nil {
+		return
+	}
+	var id schema.Identity
+	id[schema.User], id[schema.Feature], id[schema.Workflow], id[schema.Agent], id[schema.Mode] = c.User, c.Feature, c.Workflow, c.Agent, c.Mode
+	if c.RunID != c.TraceID {
+		id[schema.Run] = c.RunID
+	}
+	if id != (schema.Identity{}) {
+		a.pipeline.Teach(c.Tenant, trace, id)
+	}
 }
 
 // callOf is a call as a limiter knows it.

@@ -378,3 +378,132 @@ func TestPolicyOverAPI(t *testing.T) {
 		t.Errorf("versions: %v", versions)
 	}
 }
+
+// spend sends one call of a run that starts now, of so many input tokens, which are
+// micro-dollars.
+func (s *service) spend(trace uint64, n byte, input int64) {
+	s.t.Helper()
+	b := newBatch()
+	sp := b.chat(trace, n, 0, input)
+	now := time.Now()
+	sp.SetStartTimestamp(pcommon.NewTimestampFromTime(now.Add(-time.Millisecond)))
+	sp.SetEndTimestamp(pcommon.NewTimestampFromTime(now))
+	sp.Attributes().PutStr("user.id", fmt.Sprintf("user-%d", trace%3))
+	s.mustSend(b.td)
+}
+
+// TestBacktestAndWarming: what was spent before a guard is in its counters once the
+// journal was read, and a backtest of the same guard says what it would have done.
+func TestBacktestAndWarming(t *testing.T) {
+	s := newService(t, "", withPolicy(t, "guards: []\n")...)
+	s.start()
+	// Three users, each 20 calls of 990+10 micro-dollars: 0.02 USD a user.
+	for i := range 60 {
+		s.spend(uint64(1000+i), 2, 990)
+	}
+	s.drain()
+	policy := `
+guards:
+  - {name: user, scope: [tenant, user], measure: cost, window: {rolling: 6h}, limit: "0.002", ladder: [{at: 100%, do: soft_block}], outcome: upgrade}
+`
+	r := s.post("/guards/backtest", map[string]any{"text": policy, "since": time.Now().Add(-time.Hour).Format(time.RFC3339)}, http.StatusOK)
+	g := r["guards"].([]any)[0].(map[string]any)
+	// A tenant and user together have 4 of the 60 calls each (15 pairs): the third and
+	// fourth come after the limit was reached.
+	if r["calls"] != 60.0 || r["spend_usd"] != "0.06" || g["refused_calls"] != 30.0 || g["saved_usd"] != "0.03" || g["fired"].(map[string]any)["soft_block"] != 15.0 {
+		t.Errorf("backtest: %v", r)
+	}
+	if n := len(s.get("/guards/live")["live"].([]any)); n != 0 {
+		t.Errorf("a backtest left %d rungs behind", n)
+	}
+	s.post("/policy", map[string]any{"text": policy, "reason": "turn it on"}, http.StatusOK)
+	s.spend(2000, 2, 10) // so that the guard's first chunk ends
+	eventually(t, "the guard knows what was before it", func() bool {
+		return s.get("/guards")["guards"].([]any)[0].(map[string]any)["warming"] == false
+	})
+	live := s.get("/guards/live")["live"].([]any)
+	if len(live) != 15 {
+		t.Errorf("%d users are over their limit, want 15", len(live))
+	}
+	v := s.post("/guards/verify", map[string]any{"since": time.Now().Add(-time.Hour).Format(time.RFC3339)}, http.StatusOK)
+	if v["drift"] != 0.0 {
+		t.Errorf("drift: %v", v)
+	}
+	// The same over a restart.
+	s.kill()
+	s.start()
+	if n := len(s.get("/guards/live")["live"].([]any)); n != 15 {
+		t.Errorf("after a restart %d rungs hold", n)
+	}
+	if a := s.post("/check", map[string]any{"tenant": "tenant-0", "user": "user-0", "model": "m-1"}, http.StatusOK); a["decision"] != "deny" || a["guard"] != "user" {
+		t.Errorf("check: %v", a)
+	}
+}
+
+// TestReportedCalls: a call that was leased, settled and never seen as a span becomes
+// an entry of the journal; the span that comes after all takes its place.
+func TestReportedCalls(t *testing.T) {
+	s := newService(t, "", withPolicy(t, `
+guards:
+  - {name: cap, scope: [tenant], measure: cost, window: day, limit: "5", ladder: [{at: 100%, do: soft_block}], outcome: pause}
+`)...)
+	s.start()
+	l := s.follow("l-1")
+	trace, span := fmt.Sprintf("%016x%016x", 0xf1, 3005), fmt.Sprintf("%016x", 3005<<8|2)
+	c := limiter.Call{Tenant: "tenant-0", Model: "m-1", Provider: "openai", InputTokens: 1000, MaxOutputTokens: 1000, TraceID: trace, SpanID: span}
+	lease, _, err := l.Reserve(t.Context(), &c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Settle(t.Context(), limiter.Usage{Tokens: map[string]uint64{"input": 400, "output": 5}}); err != nil {
+		t.Fatal(err)
+	}
+	budget := func() map[string]any { return s.get("/budgets?guard=cap")["budgets"].([]any)[0].(map[string]any) }
+	if b := budget(); b["holds"] != "$0.00041" || b["spend"] != "$0" || b["leases"] != "$0" {
+		t.Errorf("after settling: %v", b)
+	}
+	b := newBatch()
+	b.chat(3005, 2, 0, 400)
+	s.mustSend(b.td)
+	eventually(t, "the span takes the place of the hold", func() bool { b := budget(); return b["holds"] == "$0" })
+	// The span began twenty minutes ago, maybe yesterday: look at the journal, not at today.
+	s.drain()
+	if got := s.one("SELECT toString(sum(sign * cost)) FROM journal"); got != "410000000" {
+		t.Errorf("the journal has %s, want one call of 410 micro-dollars", got)
+	}
+	// A refused call is a call of its own, with the failure budget and nothing to pay.
+	d := l.Check(&c)
+	d.Guard = "cap"
+	refused := c
+	refused.SpanID = ""
+	l.Refused(&refused, &d)
+	eventually(t, "the refusal is in the journal", func() bool {
+		return s.one("SELECT count() FROM journal WHERE failure = 'budget' AND source = 'limiter' AND sign = 1 AND cost = 0") == "1"
+	})
+}
+
+// TestTaught: who asks about a call says whose its trace is, and spans of it that do
+// not say so count for that user at once, not only when the root arrives.
+func TestTaught(t *testing.T) {
+	s := newService(t, "", withPolicy(t, `
+guards:
+  - {name: user, scope: [tenant, user], measure: cost, window: {rolling: 6h}, limit: "0.001", ladder: [{at: 100%, do: soft_block}], outcome: upgrade}
+`)...)
+	s.start()
+	trace := fmt.Sprintf("%016x%016x", 0xf1, 4005)
+	call := map[string]any{"tenant": "tenant-0", "user": "ann", "feature": "quote", "trace_id": trace, "model": "m-1"}
+	if a := s.post("/check", call, http.StatusOK); a["decision"] != "allow" {
+		t.Fatalf("check: %v", a)
+	}
+	b := newBatch()
+	sp := b.chat(4005, 2, 1, 2000) // its parent, the root, is still open
+	now := time.Now()
+	sp.SetStartTimestamp(pcommon.NewTimestampFromTime(now.Add(-time.Millisecond)))
+	sp.SetEndTimestamp(pcommon.NewTimestampFromTime(now))
+	s.mustSend(b.td)
+	eventually(t, "ann is over her limit", func() bool { return s.post("/check", call, http.StatusOK)["decision"] == "deny" })
+	s.drain()
+	if got := s.one("SELECT concat(user, ' ', feature) FROM journal WHERE sign = 1 AND span_id != '' AND model_calls = 1"); got != "ann quote" {
+		t.Errorf("the journal has %q", got)
+	}
+}

@@ -3,6 +3,7 @@ package ledger
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
@@ -264,5 +265,80 @@ func BenchmarkAccounts(b *testing.B) {
 		if err := l.Apply(&e, 0); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestManyUsers is a sender that makes up user ids: memory stays bounded, every sum
+// stays right, and the caps of wider scopes still see all of it.
+func TestManyUsers(t *testing.T) {
+	users := 100_000
+	if os.Getenv("FLYBALL_FAULT") == "long" {
+		users = 1_000_000
+	}
+	s := open(t, t.TempDir())
+	defer s.Close()
+	l := New(Options{Store: s, MaxAccounts: 20_000})
+	if err := l.Use([]Family{{Scope: []directive.Dim{directive.Tenant, directive.User}, Window: Window{Unit: Day}}, {Scope: []directive.Dim{directive.Tenant}, Window: Window{Unit: Day}}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC)
+	e := schema.Entry{Sign: 1, Version: 1, RecordedAt: at.UnixMicro()}
+	e.Tenant, e.Start = "t", at.UnixNano()
+	e.Posting.Kind, e.Posting.ModelCalls, e.Posting.Status, e.Posting.Cost, e.Posting.Exposure = schema.KindModel, 1, schema.CostPriced, 9e10, 9e10 // 0.09 USD
+	save := func() {
+		t.Helper()
+		b := s.NewBatch()
+		if err := l.Save(b); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Commit(false); err != nil {
+			t.Fatal(err)
+		}
+		l.Begin()
+		l.Shrink()
+	}
+	for round := range 2 { // the second time every account comes back from the store
+		for i := range users {
+			if round == 1 && i%10 != 0 {
+				continue
+			}
+			e.Posting.Identity[schema.User] = fmt.Sprintf("made-up-%d", i)
+			if i%512 == 0 {
+				l.Begin()
+			}
+			if err := l.Apply(&e, 0); err != nil {
+				t.Fatal(err)
+			}
+			if i%5000 == 4999 {
+				save()
+				if n, _, _ := l.Stats(); n > 20_000 {
+					t.Fatalf("%d accounts in memory", n)
+				}
+			}
+		}
+		save()
+	}
+	find := func(family int, user string) *Account {
+		t.Helper()
+		a, err := l.Find(family, at, func(d directive.Dim) string {
+			return map[directive.Dim]string{directive.Tenant: "t", directive.User: user}[d]
+		}, false)
+		if err != nil || a == nil {
+			t.Fatalf("user %q: %v, %v", user, a, err)
+		}
+		return a
+	}
+	if got := find(0, "made-up-10").Exposure.String(); got != "0.18" {
+		t.Errorf("a user that came twice has %s, want 0.18", got)
+	}
+	if got := find(0, "made-up-11").Exposure.String(); got != "0.09" {
+		t.Errorf("a user that came once has %s, want 0.09", got)
+	}
+	want := schema.Money(int64(users+users/10) * 9e10).String()
+	if got := find(1, "").Exposure.String(); got != want {
+		t.Errorf("the tenant has %s, want %s", got, want)
+	}
+	if l.Opened() != uint64(users)+1 {
+		t.Errorf("%d accounts were opened, want %d", l.Opened(), users+1)
 	}
 }
