@@ -95,6 +95,9 @@ func (l *Loop) usePolicy(p *Policy) error {
 			l.noPrice = append(l.noPrice, g)
 		}
 	}
+	if err := l.rebook(); err != nil {
+		return err
+	}
 	l.kill.computed = 0
 	now := time.Now()
 	for _, h := range l.live {
@@ -257,8 +260,8 @@ type GuardStatus struct {
 	Actions  map[string]int `json:"actions"`
 }
 
-// Guards are all guards and what they do.
-func (l *Loop) Guards() []GuardStatus {
+// Guards are all guards and what they do, as far as a reader may see.
+func (l *Loop) Guards(allow func(tenant string) bool) []GuardStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := []GuardStatus{}
@@ -273,7 +276,7 @@ func (l *Loop) Guards() []GuardStatus {
 			s.Ladder = append(s.Ladder, r.At.String()+" "+string(r.Do))
 		}
 		for _, h := range l.live {
-			if h.Guard == g.Name {
+			if h.Guard == g.Name && (h.Tenant == "" || allow(h.Tenant)) {
 				s.Live++
 				s.Actions[string(h.Action)]++
 				if h.published() && h.Action.Denies() {

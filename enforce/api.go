@@ -153,11 +153,15 @@ func tenants(c *gin.Context, key schema.Key) (func(string) bool, error) {
 	return func(o string) bool { return o == t }, nil
 }
 
-func (a *api) guards(c *gin.Context, _ schema.Key) error {
+func (a *api) guards(c *gin.Context, key schema.Key) error {
 	if err := known(c, "tenant"); err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, gin.H{"guards": a.l.Guards(), "lights": a.l.Lights()})
+	allow, err := tenants(c, key)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, gin.H{"guards": a.l.Guards(allow), "lights": a.l.Lights()})
 	return nil
 }
 
@@ -384,7 +388,7 @@ func texts(doubts []PolicyError) []string {
 // viewer is what a key may follow: keys with equal tenants share a view.
 func viewer(key schema.Key) feed.Viewer {
 	if key.AllowsAll() {
-		return feed.Viewer{Key: schema.AllTenants, Allow: key.Allows}
+		return feed.Viewer{Key: schema.AllTenants, Allow: key.Allows, Org: true}
 	}
 	list := append(slices.Clone(key.Tenants), key.Tenant)
 	slices.Sort(list)
@@ -539,7 +543,7 @@ func (a *api) lights(c *gin.Context, _ schema.Key) error {
 func (a *api) killStatus(c *gin.Context, key schema.Key) error {
 	s := a.l.KillStatus()
 	if !key.AllowsAll() { // what the org spends is nobody's who sees one tenant
-		c.JSON(http.StatusOK, s.Kill)
+		c.JSON(http.StatusOK, feed.KillForTenants(s.Kill))
 		return nil
 	}
 	c.JSON(http.StatusOK, s)
@@ -625,6 +629,9 @@ func (a *api) check(c *gin.Context, key schema.Key) error {
 	if err != nil {
 		return err
 	}
+	if !key.AllowsAll() {
+		answer = answer.ForTenants()
+	}
 	c.JSON(http.StatusOK, answer)
 	return nil
 }
@@ -649,6 +656,11 @@ func (a *api) reserve(c *gin.Context, key schema.Key) error {
 		}
 	}
 	leases, answers, err := a.l.Reserve(c.Request.Context(), calls, key.Name)
+	if !key.AllowsAll() {
+		for i := range answers {
+			answers[i] = answers[i].ForTenants()
+		}
+	}
 	switch {
 	case err != nil:
 		return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flyball/flyball/enforce/directive"
+	"github.com/flyball/flyball/enforce/feed"
 	"github.com/flyball/flyball/enforce/ledger"
 	"github.com/flyball/flyball/schema"
 )
@@ -49,6 +50,8 @@ type Answer struct {
 	Outcome     string            `json:"outcome,omitempty"`
 	Criticality string            `json:"criticality"`
 	Revision    string            `json:"revision"`
+
+	org bool // of a guard over all tenants: its figures are not for everybody
 }
 
 // Budget is one guard on one scope, with the very numbers that decisions use.
@@ -74,7 +77,6 @@ type weight struct {
 	Answer
 	Decision directive.Decision
 	ask      ledger.Pending
-	accounts []accountRef
 	tightest *Tightest
 }
 
@@ -183,22 +185,18 @@ func (l *Loop) weigh(c *directive.Call, now time.Time, asks bool) (weight, error
 		}
 		var worst *hit
 		look := func() error {
-			worst, w.accounts, w.tightest = nil, w.accounts[:0], nil
-			refs := map[string]bool{}
+			worst, w.tightest = nil, nil
 			for i := range l.policy.Guards {
 				g := &l.policy.Guards[i]
 				if len(g.rungs) == 0 || !g.meets(c, d.Criticality) {
 					continue
 				}
-				a, err := l.ledger.Find(g.index, now, c.Value, asks)
+				a, err := l.ledger.Find(g.index, now, c.Value, false)
 				if err != nil {
 					return err
 				}
 				if a == nil {
 					a = &ledger.Account{Family: g.index}
-				} else if !refs[a.Key()] && g.measure.pending != nil && asks {
-					refs[a.Key()] = true
-					w.accounts = append(w.accounts, accountRef{[]byte(a.Key()), a.Start, a.End})
 				}
 				i, _ := g.asked(a, ask)
 				if g.Measure == "cost" && g.Mode == "enforce" && !slices.Contains(g.Exempt, d.Criticality) {
@@ -254,7 +252,64 @@ func (l *Loop) weigh(c *directive.Call, now time.Time, asks bool) (weight, error
 		}
 	}
 	w.Answer = answerOf(&w.Decision)
+	if dd := w.Decision.Directive; dd != nil {
+		_, bound := dd.Scope.Values["tenant"]
+		w.org = !bound
+	} else {
+		w.org = slices.ContainsFunc(l.policy.Guards, func(g Guard) bool { return g.Name == w.Guard && g.family.Org }) || w.Guard == "kill" && l.kill.Auto
+	}
 	return w, nil
+}
+
+// ForTenants is the answer for who may not see what the whole organisation spends.
+func (a Answer) ForTenants() Answer {
+	if a.org && a.Reason != "" {
+		a.Reason = feed.OrgReason
+	}
+	return a
+}
+
+// refs are the accounts that what a call promises is counted on.
+func (l *Loop) refs(c *directive.Call, at time.Time) ([]accountRef, error) {
+	var out []accountRef
+	seen := map[string]bool{}
+	criticality := l.policy.Critical.Criticality(c)
+	for i := range l.policy.Guards {
+		g := &l.policy.Guards[i]
+		if g.measure.pending == nil || !g.meets(c, criticality) {
+			continue
+		}
+		a, err := l.ledger.Find(g.index, at, c.Value, true)
+		if err != nil {
+			return nil, err
+		}
+		if !seen[a.Key()] {
+			seen[a.Key()] = true
+			out = append(out, accountRef{[]byte(a.Key()), a.Start, a.End})
+		}
+	}
+	return out, nil
+}
+
+// rebook counts every promise on the accounts of the policy that is in force now.
+func (l *Loop) rebook() error {
+	for _, p := range l.book.leases {
+		if p.Posted {
+			continue
+		}
+		if err := l.move(p, -1); err != nil {
+			return err
+		}
+		var err error
+		if p.Accounts, err = l.refs(&p.Call, time.Unix(0, p.Made)); err != nil {
+			return err
+		}
+		if err := l.move(p, 1); err != nil {
+			return err
+		}
+		l.book.changed[p.ID] = true
+	}
+	return nil
 }
 
 func (l *Loop) reasonFor(g *Guard, a *ledger.Account, ask *ledger.Pending) string {
@@ -325,20 +380,22 @@ func (l *Loop) Charge(c directive.Call, u Settlement, cost schema.Money, key str
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w, err := l.weigh(&c, now, true)
-	if err != nil {
-		return err
-	}
 	tokens, err := u.Counts()
 	if err != nil {
 		return err
 	}
-	w.ask.Tokens = int64(tokens.TotalInput() + tokens.TotalOutput())
-	if cost == 0 && l.o.Pricer != nil {
+	if cost == 0 && l.o.Pricer != nil && c.Model != "" {
 		cost, _ = l.o.Pricer.Cost(c.Tenant, c.Provider, c.Model, &tokens, now)
 	}
-	w.ask.Exposure = schema.SumOf(int64(cost))
-	p := &promise{ID: fmt.Sprintf("charge-%d-%s", now.UnixNano(), key), Key: key, Call: c, Ask: pendingOf(w.ask), Accounts: w.accounts, Hold: true, Made: now.UnixNano(), Expires: now.Add(holdTTL).UnixNano(), Response: u.ResponseID, Usage: &u}
+	ask := ledger.Pending{ModelCalls: 1, Tokens: int64(tokens.TotalInput() + tokens.TotalOutput()), Exposure: schema.SumOf(int64(cost))}
+	if c.Tool != "" && c.Model == "" {
+		ask.ModelCalls, ask.ToolCalls = 0, 1
+	}
+	accounts, err := l.refs(&c, now)
+	if err != nil {
+		return err
+	}
+	p := &promise{ID: fmt.Sprintf("charge-%d-%s", now.UnixNano(), key), Key: key, Call: c, Ask: pendingOf(ask), Accounts: accounts, Hold: true, Made: now.UnixNano(), Expires: now.Add(holdTTL).UnixNano(), Response: u.ResponseID, Usage: &u}
 	if err := l.addPromise(p); err != nil {
 		return err
 	}

@@ -458,9 +458,14 @@ func (l *Loop) Reserve(ctx context.Context, calls []directive.Call, key string) 
 		if w.Decision.Verdict == directive.Downgraded {
 			c.Model = w.Decision.Model
 		}
+		accounts, err := l.refs(&c, now)
+		if err != nil {
+			l.mu.Unlock()
+			return nil, nil, err
+		}
 		var id [16]byte
 		_, _ = rand.Read(id[:])
-		p := &promise{ID: hex.EncodeToString(id[:]), Key: key, Call: c, Ask: pendingOf(w.ask), Accounts: w.accounts, Made: now.UnixNano(), Expires: now.Add(leaseTTL).UnixNano()}
+		p := &promise{ID: hex.EncodeToString(id[:]), Key: key, Call: c, Ask: pendingOf(w.ask), Accounts: accounts, Made: now.UnixNano(), Expires: now.Add(leaseTTL).UnixNano()}
 		if err := l.addPromise(p); err != nil { // so that the next call of the plan sees it
 			l.mu.Unlock()
 			return nil, nil, err

@@ -41,14 +41,45 @@ type Feed struct {
 	conns  int
 }
 
+// entry is a directive as who sees every tenant has it, and as others do: what the
+// whole organisation spends is not for those who see one tenant.
 type entry struct {
-	d     directive.Directive
-	print uint64
+	d, public          directive.Directive
+	print, publicPrint uint64
+}
+
+// OrgReason stands for a reason that tells what the whole organisation spends.
+const OrgReason = "a limit of the whole organisation is reached"
+
+func newEntry(d directive.Directive) entry {
+	e := entry{d: d, public: d, print: directive.Fingerprint(&d)}
+	if _, bound := d.Scope.Values["tenant"]; !bound {
+		e.public.Reason, e.public.Spent, e.public.Limit = OrgReason, "", ""
+	}
+	e.publicPrint = directive.Fingerprint(&e.public)
+	return e
+}
+
+// KillForTenants is the kill switch as those see it who do not see every tenant.
+func KillForTenants(k directive.Kill) directive.Kill {
+	if k.Actor == "automatic" {
+		k.Reason = OrgReason
+	}
+	return k
+}
+
+// of is the directive and its fingerprint as a view has them.
+func (v *view) of(e *entry) (*directive.Directive, uint64) {
+	if v.org {
+		return &e.d, e.print
+	}
+	return &e.public, e.publicPrint
 }
 
 // view is what the holders of equal rights see.
 type view struct {
 	allow   func(tenant string) bool
+	org     bool // sees what the whole organisation spends
 	version directive.Version
 	digest  uint64
 	ring    []event
@@ -92,7 +123,7 @@ func (f *Feed) Reset(s directive.State) {
 	f.state, f.held = s, make(map[string]entry, len(s.Directives))
 	f.state.Directives = nil
 	for _, d := range s.Directives {
-		f.held[d.ID] = entry{d, directive.Fingerprint(&d)}
+		f.held[d.ID] = newEntry(d)
 	}
 	for _, v := range f.views {
 		v.ring, v.full = v.ring[:0], nil
@@ -117,7 +148,8 @@ func (f *Feed) measure(v *view) {
 	v.digest = 0
 	for _, e := range f.held {
 		if v.sees(&e.d) {
-			v.digest ^= e.print
+			_, print := v.of(&e)
+			v.digest ^= print
 		}
 	}
 }
@@ -149,7 +181,8 @@ func (f *Feed) Publish(c directive.Change) {
 		}
 	}
 	for i := range c.Upsert {
-		m := moved{id: c.Upsert[i].ID, new: &entry{c.Upsert[i], directive.Fingerprint(&c.Upsert[i])}}
+		e := newEntry(c.Upsert[i])
+		m := moved{id: e.d.ID, new: &e}
 		if old, ok := f.held[m.id]; ok {
 			m.old = &old
 		}
@@ -158,21 +191,28 @@ func (f *Feed) Publish(c directive.Change) {
 	}
 	token := f.o.Sign(c.Version)
 	for key, v := range f.views {
+		kill := c.Kill
 		if now.Sub(v.used) > 10*time.Minute {
 			delete(f.views, key)
 			v.wake()
 			continue
 		}
-		out := directive.Change{Version: c.Version, Token: token, From: v.version, GeneratedAt: c.GeneratedAt, ValidUntil: now.Add(f.o.Valid), Kill: c.Kill, Critical: c.Critical, WhenUnknown: c.WhenUnknown}
+		if c.Kill != nil && !v.org {
+			k := KillForTenants(*c.Kill)
+			kill = &k
+		}
+		out := directive.Change{Version: c.Version, Token: token, From: v.version, GeneratedAt: c.GeneratedAt, ValidUntil: now.Add(f.o.Valid), Kill: kill, Critical: c.Critical, WhenUnknown: c.WhenUnknown}
 		for _, m := range moves {
 			was, is := m.old != nil && v.sees(&m.old.d), m.new != nil && v.sees(&m.new.d)
 			if was {
-				v.digest ^= m.old.print
+				_, print := v.of(m.old)
+				v.digest ^= print
 			}
 			switch {
 			case is:
-				v.digest ^= m.new.print
-				out.Upsert = append(out.Upsert, m.new.d)
+				d, print := v.of(m.new)
+				v.digest ^= print
+				out.Upsert = append(out.Upsert, *d)
 			case was:
 				out.Remove = append(out.Remove, m.id)
 			}
@@ -199,12 +239,13 @@ func (f *Feed) Publish(c directive.Change) {
 type Viewer struct {
 	Key   string
 	Allow func(tenant string) bool
+	Org   bool // may see what the whole organisation spends
 }
 
 func (f *Feed) view(w Viewer) *view {
 	v := f.views[w.Key]
 	if v == nil {
-		v = &view{allow: w.Allow, version: f.state.Version, news: make(chan struct{})}
+		v = &view{allow: w.Allow, org: w.Org, version: f.state.Version, news: make(chan struct{})}
 		f.measure(v)
 		f.views[w.Key] = v
 	}
@@ -227,8 +268,12 @@ func (f *Feed) stateOf(v *view) directive.State {
 	s.Directives = []directive.Directive{}
 	for _, e := range f.held {
 		if v.sees(&e.d) {
-			s.Directives = append(s.Directives, e.d)
+			d, _ := v.of(&e)
+			s.Directives = append(s.Directives, *d)
 		}
+	}
+	if !v.org {
+		s.Kill = KillForTenants(s.Kill)
 	}
 	slices.SortFunc(s.Directives, func(a, b directive.Directive) int { return strings.Compare(a.ID, b.ID) })
 	return s
