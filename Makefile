@@ -28,8 +28,19 @@ help: ## this list
 engine: ## fetch the ClickHouse library into bin (once, checked against a pinned checksum)
 	@deploy/engine/fetch.sh bin/libchdb.so >/dev/null
 
+# Built again only when one of its sources is newer than what was built.
+CONSOLE = query/console
+CONSOLE_SOURCES = $(shell find $(CONSOLE)/src $(CONSOLE)/public $(CONSOLE)/index.html $(CONSOLE)/package-lock.json $(CONSOLE)/vite.config.mjs $(CONSOLE)/tsconfig.json -type f)
+
+$(CONSOLE)/dist/index.html: $(CONSOLE_SOURCES)
+	@if command -v npm >/dev/null; then cd $(CONSOLE) && npm ci --no-audit --no-fund >&2 && npm run build >&2; \
+		else echo "npm is not installed: building without the console" >&2; fi
+
+.PHONY: console
+console: $(CONSOLE)/dist/index.html ## build the web console, where npm is installed; go build embeds it
+
 .PHONY: build
-build: engine ## bin/flyball, with the engine library beside it
+build: engine console ## bin/flyball, with the engine library beside it
 	@$(GO) build -ldflags '-X main.Version=$(VERSION)' -o bin/flyball ./cmd/flyball >&2
 
 .PHONY: demo
@@ -41,7 +52,7 @@ runaway: build ## agents that run away, and what stops them: every claim is chec
 	@SKIP_BUILD=1 deploy/examples/runaway-agent/run.sh
 
 .PHONY: test
-test: engine ## set up, vet, gofmt, every test
+test: engine console ## set up, vet, gofmt, every test
 	@unformatted=$$(find . -name '*.go' -not -path '*/node_modules/*' -not -path './bin/*' -exec gofmt -l {} +); \
 		if [ -n "$$unformatted" ]; then printf 'not formatted, run gofmt -w on:\n%s\n' "$$unformatted" >&2; exit 1; fi
 	$(GO) vet ./...
@@ -83,4 +94,5 @@ generate: ## everything that is generated (the price catalogue needs Python with
 
 .PHONY: clean
 clean: ## remove what was built; the engine library stays in the cache
-	rm -rf bin flyball-data
+	rm -rf bin flyball-data $(CONSOLE)/node_modules
+	find $(CONSOLE)/dist -mindepth 1 -not -name .keep -delete

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -353,7 +354,7 @@ func TestPage(t *testing.T) {
 		}
 		return body
 	}
-	if body := page(); !strings.Contains(body, "Nothing yet") || !strings.Contains(body, "http://127.0.0.1:4318") || strings.Contains(body, "<table") {
+	if body := page(); !strings.Contains(body, "Nothing yet") || !strings.Contains(body, "without the console") || !strings.Contains(body, "http://127.0.0.1:4318") || strings.Contains(body, "<table") {
 		t.Errorf("empty page: %s", body)
 	}
 	hostile := `"><script>alert(1)</script>&'{{.}}`
@@ -382,13 +383,22 @@ func TestPage(t *testing.T) {
 	s.refuse("/?group_by=model", http.StatusBadRequest, "unknown parameter")
 
 	r := gin.New()
-	New(Options{Conn: func() driver.Conn { return nil }}).MountPage(r, Setup{})
-	req := httptest.NewRequest(http.MethodGet, "/", nil)
+	files := fstest.MapFS{"index.html": {Data: []byte("the console")}}
+	if err := New(Options{Conn: func() driver.Conn { return nil }}).MountPage(r, Setup{Console: files}); err != nil {
+		t.Fatal(err)
+	}
+	req := httptest.NewRequest(http.MethodGet, "/plain", nil)
 	req.RemoteAddr, req.Host = "127.0.0.1:1", "localhost"
 	w := httptest.NewRecorder()
 	r.ServeHTTP(w, req)
 	if w.Code != http.StatusOK || !bytes.Contains(w.Body.Bytes(), []byte("ClickHouse is starting")) || bytes.Contains(w.Body.Bytes(), []byte("Nothing yet")) {
 		t.Errorf("page before ClickHouse is up: %d %s", w.Code, w.Body)
+	}
+	// The console's files hold no data: whoever asks gets them, even without a key.
+	w = httptest.NewRecorder()
+	r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	if w.Code != http.StatusOK || w.Body.String() != "the console" {
+		t.Errorf("console: %d %s", w.Code, w.Body)
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package query answers questions about what is stored: the HTTP API that scripts,
-// the command line and the page at / use.
+// the command line and the console at / use.
 //
 // It guarantees that every query binds the tenants of the credential and that a
 // second check of the rows it answers fails rather than show another's; that names

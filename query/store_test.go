@@ -50,7 +50,9 @@ func newStore(t *testing.T, change ...func(*Options)) *store {
 	r := gin.New()
 	a := New(s.o)
 	a.Mount(r)
-	a.MountPage(r, Setup{GRPC: "127.0.0.1:4317", HTTP: "127.0.0.1:4318"})
+	if err := a.MountPage(r, Setup{GRPC: "127.0.0.1:4317", HTTP: "127.0.0.1:4318"}); err != nil {
+		t.Fatal(err)
+	}
 	srv := httptest.NewServer(r)
 	t.Cleanup(srv.Close)
 	s.url = srv.URL

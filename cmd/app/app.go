@@ -1,5 +1,5 @@
 // Package app wires the parts into one service: it opens the data directory and
-// ClickHouse, serves OTLP, the API, the metrics and the page at /, reloads
+// ClickHouse, serves OTLP, the API, the metrics and the console at /, reloads
 // configuration, and stops everything in the reverse order of its start.
 //
 // It guarantees that OTLP is accepted before ClickHouse is up, since the log
@@ -35,6 +35,7 @@ import (
 	"github.com/flyball/flyball/ingest/otlp"
 	"github.com/flyball/flyball/ingest/price"
 	"github.com/flyball/flyball/query"
+	"github.com/flyball/flyball/query/console"
 	"github.com/flyball/flyball/schema"
 	"github.com/flyball/flyball/schema/engine"
 )
@@ -395,7 +396,11 @@ func (a *App) listen() error {
 		a.serve("otlp_http", otlpL, recv.NewHTTPServer())
 	}
 	if httpL != nil {
-		a.serve("http", httpL, &http.Server{Handler: a.router(), TLSConfig: tlsConfig, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10})
+		routes, err := a.router()
+		if err != nil {
+			return errors.Join(err, httpL.Close())
+		}
+		a.serve("http", httpL, &http.Server{Handler: routes, TLSConfig: tlsConfig, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10})
 	}
 	return nil
 }
@@ -444,8 +449,8 @@ func (a *App) failed(err error) {
 	}
 }
 
-// router serves the API, the metrics, health and the page at /.
-func (a *App) router() http.Handler {
+// router serves the API, the metrics, health and the console at /.
+func (a *App) router() (http.Handler, error) {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
 	r.Use(gin.CustomRecovery(func(c *gin.Context, err any) {
@@ -464,10 +469,12 @@ func (a *App) router() http.Handler {
 	})
 	api := query.New(query.Options{Conn: a.conn, Keys: a.keys.Load, Zone: a.zone, SQL: http.HandlerFunc(a.sql), Quarantined: func() uint64 { return uint64(a.pipeline.Status().Quarantined) }, Logger: a.log})
 	api.Mount(r)
-	api.MountPage(r, query.Setup{GRPC: a.addrs["otlp_grpc"], HTTP: a.addrs["otlp_http"]})
+	if err := api.MountPage(r, query.Setup{GRPC: a.addrs["otlp_grpc"], HTTP: a.addrs["otlp_http"], Console: console.Files()}); err != nil {
+		return nil, err
+	}
 	a.loop.Mount(r, a.keys.Load, a.journal)
 	a.mountAdmin(r)
-	return r
+	return r, nil
 }
 
 func (a *App) sql(w http.ResponseWriter, r *http.Request) {
