@@ -1,0 +1,161 @@
+// Guards, where they act now, the budgets they decide by, and what was done.
+
+import { useState } from "preact/hooks";
+import { type Budget, type Event, type GuardRow, type Live, address } from "./api";
+import { type Route, href, navigate, useApi } from "./hooks";
+import { Badge, Card, Confirm, Loaded, Meter, Name, Table, Time, actionKind, change, duration, say, share, windowText } from "./ui";
+
+export function Guards({ route }: { route: Route }) {
+  const guard = route.q.get("guard") || undefined;
+  const tenant = route.q.get("tenant") || undefined;
+  const live = useApi<{ live: Live[] }>(address("/guards/live", { guard, tenant, limit: 200 }), 5000);
+  const guards = useApi<{ guards: GuardRow[] }>(address("/guards"), 10000);
+  const budgets = useApi<{ budgets: Budget[] }>(address("/budgets", { guard, tenant, limit: 100 }), 10000);
+  const events = useApi<{ events: Event[] }>(address("/enforcement", { tenant, limit: 100 }), 10000);
+  const [release, setRelease] = useState<Live>();
+  return (
+    <>
+      {(guard || tenant) && (
+        <p class="chips">
+          {guard && <button type="button" class="chip" onClick={() => navigate(route, { guard: undefined })}>guard = <Name v={guard} /> <span aria-hidden="true">×</span></button>}
+          {tenant && <button type="button" class="chip" onClick={() => navigate(route, { tenant: undefined })}>tenant = <Name v={tenant} /> <span aria-hidden="true">×</span></button>}
+        </p>
+      )}
+      <Card title="In force now" wide>
+        <Loaded of={live}>
+          {(a) => (
+            <Table
+              label="In force now"
+              rows={a.live}
+              keyOf={(l) => l.id}
+              empty="No guard acts on anything."
+              columns={[
+                { head: "does", cell: (l) => <><Badge kind={actionKind(l.action)}>{l.action.replace("_", " ")}</Badge>{l.shadow && <Badge title="Nobody is told: the guard only warns, or somebody released it">shadow</Badge>}</> },
+                { head: "on", cell: (l) => <Name v={l.scope_text} /> },
+                { head: "guard", cell: (l) => <><Name v={l.guard} /> <span class="muted">{l.rung}</span></> },
+                { head: "spent", num: true, cell: (l) => (l.limit ? `${l.spent || "–"} of ${l.limit}` : "–") },
+                { head: "why", cell: (l) => <bdi>{l.reason}</bdi> },
+                { head: "since", cell: (l) => <Time at={l.issued_at} short /> },
+                { head: "until", cell: (l) => (l.expires_at ? <Time at={l.expires_at} short /> : "released") },
+                { head: "passed all the same", hint: "calls that went through after the directive: before its acknowledgement, after it, and where no limiter is", cell: (l) => passed(l) },
+                { head: "undo", cell: (l) => (l.shadow && l.reason === "released by hand" ? <span class="muted">released</span> : <button type="button" onClick={() => setRelease(l)}>Release<span class="hear"> {l.action} of {l.scope_text}</span></button>) },
+              ]}
+            />
+          )}
+        </Loaded>
+      </Card>
+      <Card title="Guards" wide note={<>The policy says which there are. <code>flyball guard apply FILE --reason …</code> changes it, <code>flyball guard backtest FILE</code> tries it on the past.</>}>
+        <Loaded of={guards}>
+          {(a) => (
+            <Table
+              label="Guards"
+              rows={a.guards}
+              keyOf={(g) => g.name}
+              empty={<>The policy has no guard. <code>flyball guard default</code> prints one to start from.</>}
+              columns={[
+                { head: "guard", cell: (g) => <a href={href("guards", { guard: g.name })}><Name v={g.name} /></a> },
+                { head: "of each", cell: (g) => g.scope.join(" + ") },
+                { head: "limit", num: true, cell: (g) => `${g.limit} ${g.measure.replaceAll("_", " ")}` },
+                { head: "window", cell: (g) => g.window },
+                { head: "ladder", cell: (g) => (g.ladder ?? []).join(", ") },
+                { head: "outcome", cell: (g) => g.outcome.replace("_", " ") },
+                { head: "mode", cell: (g) => <><Badge kind={g.mode === "enforce" ? "good" : ""}>{g.mode}</Badge>{g.warming && <Badge kind="warn" title="what was spent before it came is still being read">warming</Badge>}</> },
+                { head: "acts on", num: true, cell: (g) => g.live },
+                { head: "blocks", num: true, cell: (g) => g.blocking },
+              ]}
+            />
+          )}
+        </Loaded>
+      </Card>
+      <Card title="Budgets" wide note="The numbers that decide, those nearest to their limit first.">
+        <Loaded of={budgets}>
+          {(a) => (
+            <Table
+              label="Budgets"
+              rows={a.budgets}
+              keyOf={(b) => b.guard + "\n" + b.scope + (b.window.start ?? "")}
+              empty="No budget has been touched yet. A budget appears with the first call that it counts."
+              columns={[
+                { head: "guard", cell: (b) => <Name v={b.guard} /> },
+                { head: "scope", cell: (b) => <Name v={b.scope} /> },
+                { head: "spent", num: true, cell: (b) => b.spend },
+                { head: "holds", num: true, hint: "reported by a limiter, its span has not come yet", cell: (b) => b.holds },
+                { head: "leases", num: true, hint: "reserved for calls under way", cell: (b) => b.leases },
+                { head: "limit", num: true, cell: (b) => b.limit },
+                { head: "left", num: true, cell: (b) => b.left },
+                { head: "used", cell: (b) => <Meter value={share(b.spend, b.limit)} label={b.guard} /> },
+                { head: "overshoot", hint: "by how much it may be overspent before the limit holds", cell: (b) => overshoot(b) },
+                { head: "window", cell: (b) => <>{windowText(b.window)}{b.window.end && <span class="muted"> to <Time at={b.window.end} /></span>}</> },
+                { head: "not clear", hint: "tool calls of unknown effect, not part of the count", num: true, cell: (b) => b.unclear_tool_calls || "–" },
+                { head: "mode", cell: (b) => <>{b.mode}{b.warming && " (warming)"}</> },
+              ]}
+            />
+          )}
+        </Loaded>
+      </Card>
+      <Events events={events} />
+      {release && (
+        <Confirm
+          title="Release this rung?"
+          text={
+            <p>
+              <strong>{release.action.replace("_", " ")}</strong> on <Name v={release.scope_text} /> by guard <Name v={release.guard} /> is taken back at once. The guard acts again at its next rung or in its next window.
+            </p>
+          }
+          action="Release"
+          onDone={() => setRelease(undefined)}
+          run={async (reason) => {
+            await change("/guards/release", { id: release.id, reason });
+            say(`Released ${release.action} of guard ${release.guard}.`);
+            live.reload();
+            events.reload();
+          }}
+        />
+      )}
+    </>
+  );
+}
+
+function passed(l: Live) {
+  const p = [
+    [l.leaked.Propagation, "on the way"],
+    [l.leaked.Leak, "leaked"],
+    [l.leaked.Unguarded, "unguarded"],
+  ] as const;
+  const text = p.filter(([n]) => n.calls > 0).map(([n, what]) => `${n.calls} ${what} (${n.usd} USD)`);
+  return text.length ? <span class="doubt">{text.join(", ")}</span> : "none seen";
+}
+
+function overshoot(b: Budget) {
+  const o = b.overshoot_bound;
+  if (!o) return <span class="muted" title="not a budget of money, or nothing was measured yet">–</span>;
+  return (
+    <span title={`at ${o.usd_per_second} USD a second: ${duration(o.export_delay_ns)} until a span comes, ${duration(o.propagation_ns)} until limiters know`}>
+      {o.usd} USD + calls under way
+    </span>
+  );
+}
+
+export function Events({ events }: { events: ReturnType<typeof useApi<{ events: Event[] }>> }) {
+  return (
+    <Card title="What was done" wide note="The latest 100 of the last 30 days.">
+      <Loaded of={events}>
+        {(a) => (
+          <Table
+            label="Events"
+            rows={a.events}
+            keyOf={(e) => String(e.seq)}
+            empty="Nothing yet. What guards, people and limiters do is written down here."
+            columns={[
+              { head: "when", cell: (e) => <Time at={e.at} short /> },
+              { head: "what", cell: (e) => <><Badge kind={e.kind === "directive" ? actionKind(e.action ?? "") : ""}>{e.kind}</Badge> {e.action?.replace("_", " ")}{e.shadow && " (nobody was told)"}</> },
+              { head: "on", cell: (e) => <Name v={e.scope || e.tenant || e.guard} /> },
+              { head: "by", cell: (e) => <Name v={e.actor || (e.guard && `guard ${e.guard}`)} /> },
+              { head: "why", cell: (e) => <bdi>{e.reason}</bdi> },
+            ]}
+          />
+        )}
+      </Loaded>
+    </Card>
+  );
+}

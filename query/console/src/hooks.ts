@@ -1,0 +1,126 @@
+// Where the page is, and what it asked for.
+
+import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
+import { Problem, get } from "./api";
+
+export interface Route {
+  view: string; // "runs"
+  id: string; // of #/runs/ID
+  q: URLSearchParams;
+}
+
+// parseRoute reads a hash. An id is everything up to the question mark, since run ids
+// are whatever the operator's attribute says, slashes included.
+export function parseRoute(hash: string): Route {
+  const [path, query] = split(hash.replace(/^#\/?/, ""), "?");
+  const [view, id] = split(path, "/");
+  let plain = id;
+  try {
+    plain = decodeURIComponent(id);
+  } catch {
+    // A lone percent sign that nobody encoded stands for itself.
+  }
+  return { view: view || "overview", id: plain, q: new URLSearchParams(query) };
+}
+
+function split(s: string, at: string): [string, string] {
+  const i = s.indexOf(at);
+  return i < 0 ? [s, ""] : [s.slice(0, i), s.slice(i + 1)];
+}
+
+export function href(view: string, params: Record<string, string | undefined> | URLSearchParams = {}, id = ""): string {
+  const q = params instanceof URLSearchParams ? params : new URLSearchParams();
+  if (!(params instanceof URLSearchParams)) for (const [k, v] of Object.entries(params)) if (v !== undefined) q.set(k, v);
+  const s = q.toString();
+  return "#/" + view + (id ? "/" + encodeURIComponent(id) : "") + (s ? "?" + s : "");
+}
+
+export function useRoute(): Route {
+  const [hash, set] = useState(location.hash);
+  useEffect(() => {
+    // Other hashes are anchors within a page and lead nowhere else.
+    const on = () => (location.hash.startsWith("#/") || location.hash === "") && set(location.hash);
+    addEventListener("hashchange", on);
+    return () => removeEventListener("hashchange", on);
+  }, []);
+  return useMemo(() => parseRoute(hash), [hash]);
+}
+
+// navigate changes parameters of the current view; undefined removes one.
+export function navigate(r: Route, change: Record<string, string | undefined>) {
+  const q = new URLSearchParams(r.q);
+  for (const [k, v] of Object.entries(change)) {
+    if (v === undefined) q.delete(k);
+    else q.set(k, v);
+  }
+  location.hash = href(r.view, q, r.id);
+}
+
+const spans: Record<string, number> = { "1h": 1, "6h": 6, "24h": 24, "7d": 168, "30d": 720 };
+
+// timeOf is the time a route means, for the API. A span that ends now begins on a
+// whole minute, so that drawing a page again asks nothing new.
+export function timeOf(q: URLSearchParams): { from?: string; to?: string; hours: number } {
+  const from = q.get("from") || undefined;
+  const to = q.get("to") || undefined;
+  if (from || to) {
+    const end = to ? Date.parse(to) : Date.now();
+    const hours = from ? (end - Date.parse(from)) / 3.6e6 : 24;
+    return { from, to, hours: hours > 0 ? hours : 24 };
+  }
+  const hours = spans[q.get("last") ?? ""] ?? 24;
+  return { from: new Date(Math.floor(Date.now() / 60000) * 60000 - hours * 3.6e6).toISOString(), hours };
+}
+
+// intervalOf are buckets of which a chart has some dozens, and their length in seconds.
+export function intervalOf(hours: number): [string, number] {
+  const all: [string, number][] = [["15m", 0.25], ["30m", 0.5], ["1h", 1], ["2h", 2], ["4h", 4], ["6h", 6], ["12h", 12], ["1d", 24], ["1w", 168]];
+  const [name, h] = all.find(([, h]) => hours / h <= 60) ?? all[all.length - 1];
+  return [name, h * 3600];
+}
+
+export interface Answer<T> {
+  data?: T;
+  error?: Problem;
+  loading: boolean;
+  reload: () => void;
+}
+
+// useApi asks for a path, and again every so many milliseconds while the page is seen.
+// A question that another one overtook is cancelled. Old data stays until there is new.
+export function useApi<T>(path: string | undefined, every = 0): Answer<T> {
+  const [state, set] = useState<{ data?: T; error?: Problem; loading: boolean }>({ loading: true });
+  const [again, bump] = useState(0);
+  const reload = useCallback(() => bump((n) => n + 1), []);
+  useEffect(() => {
+    if (!path) return;
+    const stop = new AbortController();
+    let timer = 0;
+    let first = true; // it is asked even by a tab that opened in the background
+    const ask = async () => {
+      let pause = every;
+      if (first || !document.hidden) {
+        first = false;
+        set((s) => ({ ...s, loading: true }));
+        try {
+          const data = await get<T>(path, stop.signal);
+          if (stop.signal.aborted) return;
+          set({ data, loading: false });
+        } catch (e) {
+          if (stop.signal.aborted) return;
+          const error = e instanceof Problem ? e : new Problem(0, String(e));
+          // What cannot be now may be in a moment; what is wrong stays wrong.
+          if (error.status === 503 || error.status === 0) pause = every ? Math.min(every, 2000) : 2000;
+          set((s) => ({ data: error.status === 404 ? undefined : s.data, error, loading: false }));
+        }
+      }
+      if (pause) timer = window.setTimeout(ask, pause);
+    };
+    void ask();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, [path, every, again]);
+  return { ...state, reload };
+}

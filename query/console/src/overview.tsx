@@ -1,0 +1,217 @@
+// What was spent, by whom, on what; how much work requests become; what is nearly used
+// up; and, beside every total, what nobody knows about it.
+
+import type { FunctionComponent } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { type AmplificationRow, type Budget, type Ready, type RetryRow, type Rows, type Spend, type SpendRow, address } from "./api";
+import { type Route, href, intervalOf, timeOf, useApi } from "./hooks";
+import { Badge, Card, type Column, Loaded, Meter, Name, Range, Table, Time, USD, Unknown, ratio, share } from "./ui";
+
+type ChartProps = { rows: SpendRow[]; from: number; to: number; step: number };
+
+export function Overview({ route }: { route: Route }) {
+  const t = timeOf(route.q);
+  const time = { from: t.from, to: t.to, tenant: route.q.get("tenant") || undefined };
+  const [interval, step] = intervalOf(t.hours);
+  const spend = useApi<Spend>(address("/spend", { ...time, group_by: "", interval }), 30000);
+  const quiet = spend.data && spend.data.total.calls === 0;
+  const by = (dimension: string) => address("/spend", { ...time, group_by: dimension, limit: 10 });
+  return (
+    <>
+      <Range route={route} />
+      <Loaded of={spend}>
+        {(s) => (
+          <>
+            <div class="figures">
+              <Figure name="Spend, USD" big>
+                <USD v={s.total.cost_usd} />
+              </Figure>
+              <Figure name="Calls">{s.total.calls}</Figure>
+              <Figure name="Not in the total">
+                <Unknown u={s.total} /> {!s.total.complete && <a href={href("coverage", route.q)}>what is unknown</a>}
+              </Figure>
+            </div>
+            {quiet ? <Quiet /> : <Over spend={s} step={step} />}
+          </>
+        )}
+      </Loaded>
+      {!quiet && (
+        <div class="grid">
+          <By title="By tenant" path={by("tenant")} columns={["tenant"]} route={route} />
+          <By title="By model" path={by("provider,model")} columns={["model", "provider"]} route={route} />
+          <By title="By feature" path={by("tenant,feature")} columns={["feature", "tenant"]} route={route} />
+          <Nearest />
+          <Amplification path={address("/amplification", { ...time, group_by: "tenant,workflow", limit: 10 })} route={route} />
+          <Retries path={address("/retries", { ...time, limit: 10 })} />
+        </div>
+      )}
+    </>
+  );
+}
+
+const Figure = ({ name, big, children }: { name: string; big?: boolean; children: preact.ComponentChildren }) => (
+  <div class={"figure" + (big ? " big" : "")}>
+    <span class="note">{name}</span>
+    <span class="value">{children}</span>
+  </div>
+);
+
+function Over({ spend, step }: { spend: Spend; step: number }) {
+  const [Chart, set] = useState<{ draw: FunctionComponent<ChartProps> }>();
+  useEffect(() => void import("./chart").then((m) => set({ draw: m.default })), []);
+  return (
+    <Card title="Spend over time" wide>
+      {Chart ? <Chart.draw rows={spend.rows} from={Date.parse(spend.from) / 1000} to={Math.min(Date.parse(spend.to), Date.now() + step * 1000) / 1000} step={step} /> : <div class="chart" />}
+      <details>
+        <summary>As a table</summary>
+        <Table
+          label="Spend over time"
+          rows={spend.rows}
+          keyOf={(r) => String(r.at)}
+          columns={[{ head: "from", cell: (r) => <Time at={r.at} /> }, calls, usd, unknown]}
+        />
+      </details>
+    </Card>
+  );
+}
+
+const calls: Column<SpendRow> = { head: "calls", num: true, cell: (r) => r.calls };
+const usd: Column<SpendRow> = { head: "USD", num: true, cell: (r) => <USD v={r.cost_usd} /> };
+const unknown: Column<SpendRow> = { head: "unknown", cell: (r) => <Unknown u={r} /> };
+
+// linked is a value of a dimension, leading to its runs where runs have that dimension.
+function linked(route: Route, r: Record<string, unknown>, dimensions: string[]) {
+  const params: Record<string, string | undefined> = { last: route.q.get("last") ?? undefined, from: route.q.get("from") ?? undefined, to: route.q.get("to") ?? undefined };
+  for (const d of dimensions) params[d] = String(r[d]);
+  return (
+    <a href={href("runs", params)}>
+      <Name v={String(r[dimensions[0]])} />
+    </a>
+  );
+}
+
+function By({ title, path, columns, route }: { title: string; path: string; columns: string[]; route: Route }) {
+  const a = useApi<Spend>(path, 30000);
+  const first: Column<SpendRow> = { head: columns[0], cell: (r) => (columns[0] === "model" ? <Name v={String(r.model)} /> : linked(route, r, columns)) };
+  const rest = columns.slice(1).map((c): Column<SpendRow> => ({ head: c, cell: (r) => <Name v={String(r[c])} /> }));
+  return (
+    <Card title={title}>
+      <Loaded of={a}>
+        {(s) => (
+          <>
+            <Table label={title} rows={s.rows} keyOf={(r) => columns.map((c) => r[c]).join("\n")} columns={[first, ...rest, calls, usd, unknown]} empty="Nothing was spent in this time." />
+            {s.truncated && <p class="note">Only the first {s.rows.length} are shown.</p>}
+          </>
+        )}
+      </Loaded>
+    </Card>
+  );
+}
+
+function Nearest() {
+  const a = useApi<{ budgets: Budget[] }>(address("/budgets", { limit: 8 }), 15000);
+  return (
+    <Card title="Nearest budgets">
+      <Loaded of={a}>
+        {(b) => (
+          <>
+            <Table
+              label="Nearest budgets"
+              rows={b.budgets}
+              keyOf={(r) => r.guard + r.scope + (r.window.start ?? "")}
+              empty={<>No budget has been touched yet. The policy decides which there are: <a href="#/guards">guards</a>.</>}
+              columns={[
+                { head: "guard", cell: (r) => <a href={href("guards", { guard: r.guard })}><Name v={r.guard} /></a> },
+                { head: "scope", cell: (r) => <Name v={r.scope} /> },
+                { head: "spent", num: true, cell: (r) => `${r.spend} of ${r.limit}` },
+                { head: "burn", cell: (r) => <Meter value={share(r.spend, r.limit)} label={r.guard} /> },
+                { head: "mode", cell: (r) => <Badge kind={r.mode === "enforce" ? "good" : ""}>{r.mode}</Badge> },
+              ]}
+            />
+          </>
+        )}
+      </Loaded>
+    </Card>
+  );
+}
+
+function Amplification({ path, route }: { path: string; route: Route }) {
+  const a = useApi<Rows<AmplificationRow>>(path, 30000);
+  return (
+    <Card title="Amplification by workflow" note="Model and tool calls, retries, fallbacks and hedges of one user request." wide>
+      <Loaded of={a}>
+        {(s) => (
+          <Table
+            label="Amplification by workflow"
+            rows={s.rows}
+            keyOf={(r) => String(r.tenant) + "\n" + String(r.workflow)}
+            empty="No run has called a model in this time."
+            columns={[
+              { head: "workflow", cell: (r) => linked(route, r, ["workflow", "tenant"]) },
+              { head: "tenant", cell: (r) => <Name v={String(r.tenant)} /> },
+              { head: "requests", num: true, cell: (r) => r.requests },
+              { head: "ratio", num: true, cell: (r) => <strong>{ratio(r.ratio)}</strong> },
+              { head: "p50 / p90 / p99", num: true, cell: (r) => `${ratio(r.p50)} / ${ratio(r.p90)} / ${ratio(r.p99)}` },
+              { head: "retry ×", num: true, hint: "attempts for each intended call", cell: (r) => ratio(r.retry_multiplier) },
+              { head: "cost ×", num: true, hint: "spend for each dollar that was of use", cell: (r) => ratio(r.cost_amplification) },
+              { head: "wasted USD", num: true, cell: (r) => <USD v={r.wasted_usd} /> },
+              { head: "USD", num: true, cell: (r) => <USD v={r.cost_usd} /> },
+              { head: "unknown", cell: (r) => <Unknown u={r} /> },
+            ]}
+          />
+        )}
+      </Loaded>
+    </Card>
+  );
+}
+
+function Retries({ path }: { path: string }) {
+  const a = useApi<Rows<RetryRow>>(path, 30000);
+  return (
+    <Card title="Retries" note="Who tried again, after which failure, and what that wasted." wide>
+      <Loaded of={a}>
+        {(s) => (
+          <Table
+            label="Retries"
+            rows={s.rows}
+            keyOf={(r) => r.layer + r.failure}
+            empty="Nobody tried anything twice in this time."
+            columns={[
+              { head: "by", cell: (r) => <Name v={r.layer} /> },
+              { head: "after", cell: (r) => <Name v={r.failure} /> },
+              { head: "retries", num: true, cell: (r) => r.retries },
+              { head: "fallbacks", num: true, cell: (r) => r.fallbacks },
+              { head: "hedges", num: true, cell: (r) => r.hedges },
+              { head: "wasted USD", num: true, cell: (r) => <USD v={r.wasted_usd} /> },
+            ]}
+          />
+        )}
+      </Loaded>
+    </Card>
+  );
+}
+
+// Quiet says what to do where nothing came in this time, or ever.
+export function Quiet() {
+  const ready = useApi<Ready>("/readyz");
+  // A wildcard address is none that an agent can use; the host of this page is.
+  const at = (a: string | undefined, port: string) => {
+    const m = /^(.*):(\d+)$/.exec(a ?? "");
+    const any = !m || ["", "0.0.0.0", "[::]"].includes(m[1]);
+    return (any ? location.hostname : m[1]) + ":" + (m ? m[2] : port);
+  };
+  const listen = ready.data?.listen ?? {};
+  return (
+    <Card title="Nothing in this time" wide>
+      <p>Choose a longer time above, or point any OpenTelemetry exporter here:</p>
+      <pre tabIndex={0}>
+        export OTEL_EXPORTER_OTLP_ENDPOINT=http://{at(listen.otlp_http, "4318")}{"     # http/protobuf or http/json\n"}
+        export OTEL_EXPORTER_OTLP_ENDPOINT=http://{at(listen.otlp_grpc, "4317")}{"     # with OTEL_EXPORTER_OTLP_PROTOCOL=grpc"}
+      </pre>
+      <p>
+        Set <code>user.id</code>, <code>tenant.id</code> and <code>app.feature</code> on spans to see who spends. Runs appear about a second after their first span. No agent at hand?{" "}
+        <code>flyball demo</code> plays some.
+      </p>
+    </Card>
+  );
+}
