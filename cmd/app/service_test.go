@@ -29,6 +29,9 @@ import (
 // serveEnv makes the test binary the service, so that it can be killed.
 const serveEnv = "FLYBALL_APP_TEST_SERVE"
 
+// configEnv names a configuration file for it: keys cannot come by the environment.
+const configEnv = "FLYBALL_APP_TEST_CONFIG"
+
 func TestMain(m *testing.M) {
 	engine.Main()
 	if os.Getenv(serveEnv) != "" {
@@ -48,7 +51,7 @@ func serve() error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(3)
 	}()
-	cfg, err := LoadConfig("", os.Environ())
+	cfg, err := LoadConfig(os.Getenv(configEnv), os.Environ())
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,392 @@
+// Uses the console in headless Chromium. What to do comes as JSON on stdin from
+// cmd/app/console_test.go; each line on stdout is a measurement, or "fail" and why;
+// "done" is the last one. Screenshots go to the directory that was given.
+
+import { readFileSync } from "node:fs";
+import { chromium } from "playwright-core";
+
+const facts = JSON.parse(readFileSync(0, "utf8"));
+const origin = new URL(facts.url).origin;
+const views = ["overview", "runs", "guards", "kill", "limiters", "coverage"];
+const say = (...text) => console.log(...text);
+const fail = (...text) => console.log("fail", ...text.map((t) => String(t).replaceAll("\n", " ")));
+const check = (ok, ...text) => ok || fail(...text);
+
+const browser = await chromium.launch({ executablePath: facts.chromium, args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"] });
+
+// open makes a page that reports whatever a page of ours must not do. allowed are
+// statuses that the scenario provokes.
+async function open(options = {}, allowed = []) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, timezoneId: "Europe/Berlin", locale: "en-GB", ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(10000);
+  page.on("pageerror", (e) => fail("error in the page:", e.message));
+  page.on("dialog", (d) => (fail("a name ran as script:", d.message()), d.dismiss()));
+  page.on("console", (m) => {
+    const status = /status of (\d+)/.exec(m.text())?.[1];
+    if (["error", "warning"].includes(m.type()) && !allowed.includes(Number(status))) fail("console:", m.text(), m.location().url);
+  });
+  page.on("request", (r) => check(new URL(r.url()).origin === origin, "external request:", r.url()));
+  await page.addInitScript(() => addEventListener("securitypolicyviolation", (e) => console.error(`policy violated: ${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`)));
+  return page;
+}
+
+async function visit(page, hash) {
+  await page.goto(facts.url + "/#/" + hash);
+  await settled(page);
+}
+
+// settled waits until nothing is a skeleton any more.
+async function settled(page) {
+  await page.waitForSelector("main h1");
+  await page.waitForFunction(() => !document.querySelector(".skeleton") && !document.querySelector("[aria-busy=true]"));
+}
+
+const text = (page) => page.locator("main").innerText();
+
+// basics are what every view has to have for those who do not see or do not point.
+async function basics(page, where) {
+  const wrong = await page.evaluate(() => {
+    const out = [];
+    const name = (el) => (el.getAttribute("aria-label") || el.labels?.[0]?.textContent || el.textContent || el.title || "").trim();
+    const of = (s) => [...document.querySelectorAll(s)];
+    if (!document.documentElement.lang) out.push("no lang");
+    if (of("h1").length !== 1) out.push(of("h1").length + " h1");
+    if (of("main").length !== 1 || of("nav[aria-label]").length !== 1) out.push("landmarks");
+    if (of("nav [aria-current=page]").length !== 1) out.push("no current view in nav");
+    for (const el of of("input, textarea, select")) if (!el.labels?.length) out.push("no label: " + el.outerHTML);
+    for (const el of of("button, a, [role=img], [role=treegrid], section, dialog"))
+      if (!name(el) && !el.hasAttribute("aria-labelledby")) out.push("no name: " + el.outerHTML.slice(0, 100));
+    for (const el of of("button")) if (!el.type) out.push("no type: " + el.outerHTML);
+    for (const el of of("a")) if (!el.hasAttribute("href")) out.push("no href: " + el.outerHTML);
+    for (const el of of("table:not(.u-legend)")) if (!el.getAttribute("aria-label") || !el.querySelector("th[scope=col]")) out.push("table without a label or heads");
+    for (const el of of("[tabindex]")) if (el.tabIndex > 0) out.push("tabindex above 0");
+    for (const el of of("div, span")) if (el.onclick || (el.l && "clickfalse" in el.l && !el.getAttribute("role"))) out.push("button made of " + el.outerHTML.slice(0, 100));
+    const ids = of("[id]").map((el) => el.id);
+    if (new Set(ids).size !== ids.length) out.push("an id twice");
+    for (const el of of("[aria-labelledby], [aria-activedescendant]"))
+      for (const a of ["aria-labelledby", "aria-activedescendant"]) if (el.hasAttribute(a) && !document.getElementById(el.getAttribute(a))) out.push(a + " leads nowhere");
+    // Contrast of text with what is behind it.
+    const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
+    const rgb = (c) => (canvas.clearRect(0, 0, 1, 1), (canvas.fillStyle = c), canvas.fillRect(0, 0, 1, 1), canvas.getImageData(0, 0, 1, 1).data);
+    const light = ([r, g, b]) => [r, g, b].map((v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)).reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const seen = new Set();
+    for (const el of of("body *")) {
+      if (![...el.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) || !el.checkVisibility() || el.closest(":disabled, .u-legend")) continue;
+      let behind = el;
+      while (behind && rgb(getComputedStyle(behind).backgroundColor)[3] < 255) behind = behind.parentElement;
+      const [a, b] = [light(rgb(getComputedStyle(el).color)), light(rgb(getComputedStyle(behind ?? document.body).backgroundColor))];
+      const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+      if (contrast < 4.5 && !seen.has(el.className)) seen.add(el.className), out.push(`contrast ${contrast.toFixed(1)} of ${el.className || el.tagName}`);
+    }
+    return out;
+  });
+  for (const w of wrong) fail(where + ":", w);
+}
+
+const shot = (page, name) => page.screenshot({ path: `${facts.shots}/${facts.scenario}-${name}.png`, fullPage: true });
+
+// everyView looks at each view by day, by night and on a phone.
+async function everyView(hashes) {
+  for (const [look, options] of Object.entries({
+    light: { colorScheme: "light" },
+    dark: { colorScheme: "dark" },
+    phone: { colorScheme: "light", viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true, deviceScaleFactor: 2 },
+  })) {
+    const page = await open(options);
+    for (const hash of hashes) {
+      await visit(page, hash);
+      const name = hash.replace(/[^a-z].*/, "") + (hash.includes("/") ? "-" + hashes.indexOf(hash) : "");
+      await basics(page, `${look} ${name}`);
+      if (hash === "overview" && facts.scenario === "full") await page.waitForSelector(".chart canvas");
+      const wide = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+      check(wide[0] <= wide[1] && (look !== "phone" || wide[1] === 360), `${look} ${name}: ${wide[0]} px wide in ${wide[1]}`);
+      if (facts.hostile) check((await page.locator("main img, main script, main b").count()) === 0, name, "a name became markup");
+      await shot(page, `${name}-${look}`);
+    }
+    await page.context().close();
+  }
+}
+
+async function firstPaint() {
+  const paints = [];
+  for (let i = 0; i < 3; i++) {
+    const page = await open();
+    const begun = Date.now();
+    await visit(page, "overview");
+    const shown = Date.now() - begun;
+    paints.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? Infinity));
+    say(`first contentful paint ${Math.round(paints.at(-1))} ms, answers shown ${shown} ms`);
+    await page.context().close();
+  }
+  paints.sort((a, b) => a - b);
+  check(paints[1] < 1000, "first contentful paint", paints);
+}
+
+const scenarios = {
+  async empty() {
+    await firstPaint();
+    await everyView(views);
+    const page = await open();
+    await visit(page, "overview");
+    check((await text(page)).includes("OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:"), "the empty overview does not say what to do");
+    for (const [hash, words] of [["runs", "OTEL_EXPORTER_OTLP_ENDPOINT"], ["guards", "No guard acts"], ["limiters", "No limiter follows"], ["coverage", "No model was called"], ["nowhere", "no such view"]]) {
+      await visit(page, hash);
+      check((await text(page)).includes(words), hash, "does not say", words);
+    }
+    // A drill fails where nobody follows, and says so.
+    await page.context().close();
+    const drill = await open({}, [409]);
+    await visit(drill, "kill");
+    await drill.getByRole("button", { name: "Run a drill" }).click();
+    await drill.getByText("no limiter acknowledged", { exact: false }).first().waitFor();
+    await drill.context().close();
+  },
+
+  async full() {
+    await firstPaint();
+    await everyView([...views, `runs/${facts.quote}?tenant=acme`, `runs/${encodeURIComponent(facts.odd)}?tenant=${encodeURIComponent(facts.hostile)}`]);
+    await names();
+    await routes();
+    await paging();
+    await keyboard();
+    await large();
+    await trouble();
+    await release();
+    await killSwitch();
+  },
+
+  async keys() {
+    const page = await open({}, [401, 403]);
+    await page.goto(facts.url + "/#/runs");
+    const field = page.getByLabel("Key with role read or admin");
+    await field.waitFor();
+    await basics(page, "key form");
+    await shot(page, "form");
+    const use = async (key) => {
+      await field.fill(key);
+      await page.getByRole("button", { name: "Use this key" }).click();
+    };
+    await use("nonsense");
+    await page.getByText("unknown or expired key").waitFor();
+    await use(facts.sender);
+    await page.getByText("reading needs role read or admin").first().waitFor();
+    await page.getByRole("button", { name: "Forget key" }).click();
+    await use(facts.all);
+    await page.getByText("Nothing in this time").waitFor();
+    const kept = await page.evaluate(() => [Object.values(sessionStorage), Object.keys(localStorage), document.cookie, location.href].flat());
+    check(kept[0] === facts.all && kept.length === 3 && !kept[2].includes(facts.all), "the key is kept as", kept);
+    await page.reload();
+    await page.getByText("Nothing in this time").waitFor();
+    await page.getByRole("button", { name: "Forget key" }).click();
+    await field.waitFor();
+    check((await page.evaluate(() => sessionStorage.length)) === 0, "the key was not forgotten");
+    // A key of one tenant reads what is its own, and is told what is not.
+    await use(facts.one);
+    await page.getByText("Nothing in this time").waitFor();
+    await visit(page, "limiters");
+    await page.getByText("not for every tenant").waitFor();
+    await visit(page, "kill");
+    await page.getByRole("button", { name: "Stop everything" }).click();
+    await page.getByLabel(/Reason/).fill("may I?");
+    await page.getByRole("dialog").getByRole("button", { name: "Stop everything" }).click();
+    await page.getByText("this needs role admin").waitFor();
+    await page.context().close();
+  },
+};
+
+// names: whatever a sender calls things is text.
+async function names() {
+  const page = await open();
+  await visit(page, "overview");
+  check((await text(page)).includes(facts.hostile), "the hostile tenant is not shown as text");
+  check(/1 without a price, 1 of unknown usage/.test(await text(page)), "what is unknown is not beside the total");
+  const shown = await page.locator(".figure.big .value").innerText();
+  const total = await page.evaluate(async () => (await (await fetch("/api/v1/spend?group_by=")).json()).total.cost_usd);
+  check(shown.trim() === total, "the total is shown as", shown, "and is", total);
+  await page.getByRole("link", { name: facts.hostile }).first().click();
+  await page.waitForURL(/#\/runs\?/);
+  await settled(page);
+  check(new URLSearchParams(new URL(page.url()).hash.split("?")[1]).get("tenant") === facts.hostile, "the link of a tenant leads to", page.url());
+  await page.locator("a.id").first().click();
+  await page.waitForURL(/#\/runs\/run/);
+  await settled(page);
+  check((await page.locator("h1").innerText()).includes(facts.odd), "the odd run is", await page.locator("h1").innerText());
+  check((await text(page)).includes("invoke_agent " + facts.hostile), "the hostile run's tree");
+  await page.context().close();
+}
+
+// routes: where the Grafana boards lead.
+async function routes() {
+  const page = await open({}, [404]);
+  const day = (n) => encodeURIComponent(new Date(Date.now() + n * 864e5).toISOString());
+  await visit(page, `runs?from=${day(-1)}&to=${day(1)}&tenant=acme&feature=sales&user=user-1&workflow=quote`);
+  check((await page.locator("tbody tr").count()) === 1, "one run has these values");
+  await visit(page, `runs?from=${day(-1)}&to=${day(1)}&tenant=many&user=&workflow=batch&workflow_version=`);
+  check((await page.locator("tbody tr").count()) === 50, "runs without a user");
+  await visit(page, `runs?from=${day(-3)}&to=${day(-2)}`);
+  check((await text(page)).includes("Nothing in this time"), "no run two days ago");
+  await visit(page, `runs/${facts.quote}?tenant=acme`);
+  const run = await text(page);
+  for (const words of ["retry by framework", "rate_limited 429", "no price", "usage unknown", "retry by agent", "1 without a price, 1 of unknown usage"]) check(run.includes(words), "the run does not say", words, run);
+  await page.getByRole("row", { name: "m-9-preview" }).click();
+  check((await page.locator(".detail").innerText()).includes("unpriced"), "the detail of an unpriced call");
+  await visit(page, "runs/no-such-run");
+  check((await text(page)).includes("no run no-such-run"), "a run that is not there");
+  await page.context().close();
+}
+
+async function paging() {
+  const page = await open();
+  await visit(page, "runs?tenant=many");
+  check((await page.locator("tbody tr").count()) === 50, "a page is 50 runs");
+  await page.getByRole("button", { name: "Older runs" }).click();
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 70);
+  check((await page.getByRole("button", { name: "Older runs" }).count()) === 0, "there is nothing older");
+  await page.getByLabel("user", { exact: true }).fill("nobody");
+  await page.keyboard.press("Enter");
+  await page.getByText("No run matches").waitFor();
+  await page.getByRole("button", { name: "Remove the filter user" }).click();
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 50);
+  await page.context().close();
+}
+
+async function keyboard() {
+  const page = await open();
+  await visit(page, `runs/${facts.quote}?tenant=acme`);
+  await page.keyboard.press("Tab");
+  const first = () => page.evaluate(() => [document.activeElement.className, getComputedStyle(document.activeElement).outlineStyle, document.activeElement.getBoundingClientRect().top >= 0]);
+  await page.waitForFunction(() => document.activeElement.getBoundingClientRect().top >= 0);
+  check(String(await first()) === "skip,solid,true", "the first stop is", await first());
+  await page.keyboard.press("Enter");
+  check((await page.evaluate(() => document.activeElement.id)) === "main" && page.url().includes(facts.quote), "the skip link leads to", page.url());
+  await page.locator("[role=treegrid]").focus();
+  const at = () => page.locator("[role=treegrid]").getAttribute("aria-activedescendant");
+  await page.keyboard.press("ArrowDown");
+  check((await at()) === "line-1", "arrow down leads to", await at());
+  await page.keyboard.press("ArrowLeft"); // up to the root
+  await page.keyboard.press("ArrowLeft"); // which closes
+  check((await page.locator("[role=row]").count()) === 1, "a closed root hides what is below");
+  await page.keyboard.press("ArrowRight");
+  await page.keyboard.press("End");
+  check((await page.locator("[role=row]").count()) > 5 && (await at()) !== "line-0", "it opens again");
+  // A dialog takes the focus, Escape gives it back.
+  await visit(page, "kill");
+  await page.getByRole("button", { name: "Stop everything" }).focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog").waitFor();
+  check(await page.evaluate(() => document.activeElement.closest("dialog") !== null), "the dialog has the focus");
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  await page.context().close();
+}
+
+// large: a run of 5,000 calls scrolls like a small one.
+async function large() {
+  const page = await open();
+  const begun = Date.now();
+  await visit(page, `runs/${facts.crawl}?tenant=globex`);
+  await page.waitForSelector("[role=row]");
+  say(`a run of 5,000 calls is shown after ${Date.now() - begun} ms`);
+  const r = await page.evaluate(async () => {
+    const box = document.querySelector("[role=treegrid]");
+    let rows = 0, slow = 0, last = performance.now();
+    for (let i = 0; i < 60; i++) {
+      box.scrollTop = (box.scrollHeight * i) / 60;
+      await new Promise(requestAnimationFrame);
+      rows = Math.max(rows, document.querySelectorAll("[role=row]").length);
+      slow = Math.max(slow, performance.now() - last);
+      last = performance.now();
+    }
+    return { count: Number(box.getAttribute("aria-rowcount")), rows, slow };
+  });
+  say(`the slowest of 60 frames of scrolling took ${Math.round(r.slow)} ms with ${r.rows} rows drawn`);
+  check(r.count === 5001 && r.rows < 100 && r.slow < 500, "scrolling", JSON.stringify(r));
+  await page.getByRole("button", { name: "Close all" }).click();
+  await page.getByRole("button", { name: "Next failure" }).click();
+  await page.context().close();
+}
+
+// trouble: a server that is slow, starting, or says no.
+async function trouble() {
+  const page = await open({}, [503, 500]);
+  let cancelled = 0;
+  page.on("requestfailed", (r) => r.failure()?.errorText.includes("ABORTED") && cancelled++);
+  let slow = true;
+  await page.route("**/api/v1/runs?*", async (route) => {
+    if (slow) await new Promise((r) => setTimeout(r, 1500));
+    await route.continue().catch(() => {});
+  });
+  await page.goto(facts.url + "/#/runs?tenant=acme");
+  await page.waitForSelector(".skeleton");
+  await page.goto(facts.url + "/#/runs?tenant=globex");
+  await page.goto(facts.url + "/#/runs?tenant=many");
+  await settled(page);
+  check(cancelled >= 2, "questions that were overtaken are cancelled:", cancelled);
+  check(!(await text(page)).includes("globex"), "an overtaken answer is shown");
+  slow = false;
+  let starts = 2;
+  await page.route("**/api/v1/coverage?*", (route) =>
+    starts-- > 0 ? route.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ status: 503, title: "Service Unavailable", detail: "ClickHouse is not up yet; see /readyz" }) }) : route.continue(),
+  );
+  await page.goto(facts.url + "/#/coverage");
+  await page.getByText("Not yet: ClickHouse is not up yet").waitFor();
+  await page.getByText("By model").waitFor();
+  await page.route("**/api/v1/limiters", (route) => route.fulfill({ status: 500, contentType: "application/problem+json", body: JSON.stringify({ status: 500, detail: "it <b>broke</b>" }) }));
+  await page.goto(facts.url + "/#/limiters");
+  await page.getByText("This did not work: it <b>broke</b>").waitFor();
+  await page.unroute("**/api/v1/limiters");
+  await page.getByRole("button", { name: "Try again" }).click();
+  await page.getByText("gateway-1").waitFor();
+  await page.context().close();
+}
+
+async function release() {
+  const page = await open();
+  await visit(page, "guards");
+  const live = page.getByRole("table", { name: "In force now" });
+  await live.getByRole("row", { name: new RegExp(`terminate.*${facts.dear}`) }).getByRole("button", { name: /Release/ }).click();
+  await shot(page, "release");
+  const dialog = page.getByRole("dialog");
+  await basics(page, "dialog");
+  await dialog.getByRole("button", { name: "Release" }).click();
+  check(await dialog.isVisible(), "no reason, no release");
+  await dialog.getByLabel(/Reason/).fill("looked at it");
+  await dialog.getByRole("button", { name: "Release" }).click();
+  await page.getByText("Released terminate of guard task-dollars.").waitFor();
+  await live.getByText("released", { exact: true }).first().waitFor();
+  await page.context().close();
+}
+
+async function killSwitch() {
+  const page = await open();
+  await visit(page, "kill");
+  const flip = async (button, reason, state) => {
+    await page.locator("main").getByRole("button", { name: button, exact: true }).first().click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel(/Reason/).fill(reason);
+    await dialog.locator("button[type=submit]").click();
+    await dialog.waitFor({ state: "detached" });
+    await page.locator(".state", { hasText: state }).waitFor();
+  };
+  await flip("Stop everything", "smoke", "on: everything is stopped");
+  await shot(page, "stopped");
+  await basics(page, "stopped");
+  await page.getByRole("link", { name: "kill switch on" }).waitFor();
+  for (const stage of [10, 25, 50, 100]) await flip(`Admit ${stage} %`, "recovering", `on: ${stage} % of the runs pass`);
+  await flip("Turn off", "over", "off");
+  await page.getByRole("button", { name: "Run a drill" }).click();
+  await page.getByText("The slowest limiter, gateway-1, took").waitFor();
+  await shot(page, "drilled");
+  await page.context().close();
+}
+
+try {
+  await scenarios[facts.scenario]();
+  say("done");
+} catch (e) {
+  fail(e.stack ?? e);
+  for (const [i, page] of browser.contexts().flatMap((c) => c.pages()).entries()) await shot(page, "failed-" + i).catch(() => {});
+} finally {
+  await browser.close();
+}
