@@ -199,6 +199,7 @@ kill: {multiple: "3", floor: "50"}
 	}
 	s.mustSend(x.end())
 	x = newTale(4, "globex")
+	x.now = x.now.Add(-2 * time.Hour)
 	up := x.root("crawl", "user-3", "crawler")
 	for i := range 5000 {
 		if i%50 == 0 {

@@ -6,6 +6,14 @@ import "uplot/dist/uPlot.min.css";
 import { useEffect, useRef } from "preact/hooks";
 import type { SpendRow } from "./api";
 
+// label names an instant on the axis: a day where days lie between two, else a time.
+function label(s: number, gap: number): string {
+  const d = new Date(s * 1000);
+  const midnight = d.getHours() === 0 && d.getMinutes() === 0;
+  if (gap >= 86400 || midnight) return d.toLocaleDateString(undefined, { day: "numeric", month: "short" });
+  return d.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
+}
+
 export default function Chart({ rows, from, to, step }: { rows: SpendRow[]; from: number; to: number; step: number }) {
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
@@ -43,7 +51,7 @@ export default function Chart({ rows, from, to, step }: { rows: SpendRow[]; from
               value: (_, __, ___, i) => (i === null || i === undefined ? "–" : (exact.get(xs[i])?.cost_usd ?? "0")),
             },
           ],
-          axes: [axis, { ...axis, size: 64 }],
+          axes: [{ ...axis, values: (_, splits, __, ___, gap) => splits.map((s) => label(s, gap)), space: 70 }, { ...axis, size: 64 }],
         },
         [xs, ys],
         el,

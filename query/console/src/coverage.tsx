@@ -11,7 +11,7 @@ const meanings: [string, string, string][] = [
   ["estimated", "Estimated", "the estimate stands beside totals, never in them"],
   ["assumed_basis", "Read by an assumption", "nobody said whether input tokens contain cached ones: pin basis for the emitter"],
   ["sampled", "From sampled traces", "what sampling dropped cannot be counted: sample after Flyball, not before"],
-  ["late", "Late", "came after their trace was forgotten"],
+  ["late", "Late", "came after their trace was forgotten, so that retries of theirs may be taken for calls"],
   ["quarantined", "Quarantined", "entries that the database refuses, kept in the data directory: see the server's log"],
 ];
 
@@ -32,7 +32,7 @@ export function CoveragePage({ route }: { route: Route }) {
                 columns={[
                   { head: "what", cell: ([, name]) => name },
                   { head: "calls", num: true, cell: ([k]) => <span class={c.total[k] && k !== "model_attempts" ? "doubt" : ""}>{c.total[k]}</span> },
-                  { head: "which means", cell: ([, , text]) => text },
+                  { head: "which means", long: true, cell: ([, , text]) => text },
                 ]}
               />
             </Card>

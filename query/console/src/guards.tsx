@@ -10,7 +10,8 @@ export function Guards({ route }: { route: Route }) {
   const tenant = route.q.get("tenant") || undefined;
   const live = useApi<{ live: Live[] }>(address("/guards/live", { guard, tenant, limit: 200 }), 5000);
   const guards = useApi<{ guards: GuardRow[] }>(address("/guards"), 10000);
-  const budgets = useApi<{ budgets: Budget[] }>(address("/budgets", { guard, tenant, limit: 100 }), 10000);
+  const [most, setMost] = useState(20);
+  const budgets = useApi<{ budgets: Budget[] }>(address("/budgets", { guard, tenant, limit: most }), 10000);
   const events = useApi<{ events: Event[] }>(address("/enforcement", { tenant, limit: 100 }), 10000);
   const [release, setRelease] = useState<Live>();
   return (
@@ -31,13 +32,13 @@ export function Guards({ route }: { route: Route }) {
               empty="No guard acts on anything."
               columns={[
                 { head: "does", cell: (l) => <><Badge kind={actionKind(l.action)}>{l.action.replace("_", " ")}</Badge>{l.shadow && <Badge title="Nobody is told: the guard only warns, or somebody released it">shadow</Badge>}</> },
-                { head: "on", cell: (l) => <Name v={l.scope_text} /> },
+                { head: "on", long: true, cell: (l) => <Name v={l.scope_text} /> },
                 { head: "guard", cell: (l) => <><Name v={l.guard} /> <span class="muted">{l.rung}</span></> },
                 { head: "spent", num: true, cell: (l) => (l.limit ? `${l.spent || "–"} of ${l.limit}` : "–") },
-                { head: "why", cell: (l) => <bdi>{l.reason}</bdi> },
+                { head: "why", long: true, cell: (l) => <bdi>{l.reason}</bdi> },
                 { head: "since", cell: (l) => <Time at={l.issued_at} short /> },
                 { head: "until", cell: (l) => (l.expires_at ? <Time at={l.expires_at} short /> : "released") },
-                { head: "passed all the same", hint: "calls that went through after the directive: before its acknowledgement, after it, and where no limiter is", cell: (l) => passed(l) },
+                { head: "passed", hint: "calls that went through after the directive: before its acknowledgement, after it, and where no limiter is", cell: (l) => passed(l) },
                 { head: "undo", cell: (l) => (l.shadow && l.reason === "released by hand" ? <span class="muted">released</span> : <button type="button" onClick={() => setRelease(l)}>Release<span class="hear"> {l.action} of {l.scope_text}</span></button>) },
               ]}
             />
@@ -70,15 +71,16 @@ export function Guards({ route }: { route: Route }) {
       <Card title="Budgets" wide note="The numbers that decide, those nearest to their limit first.">
         <Loaded of={budgets}>
           {(a) => (
+            <>
             <Table
               label="Budgets"
               rows={a.budgets}
               keyOf={(b) => b.guard + "\n" + b.scope + (b.window.start ?? "")}
               empty="No budget has been touched yet. A budget appears with the first call that it counts."
               columns={[
-                { head: "guard", cell: (b) => <Name v={b.guard} /> },
-                { head: "scope", cell: (b) => <Name v={b.scope} /> },
-                { head: "spent", num: true, cell: (b) => b.spend },
+                { head: "guard", cell: (b) => <><Name v={b.guard} /> <span class="muted">{b.mode}{b.warming && ", warming"}</span></> },
+                { head: "scope", long: true, cell: (b) => <Name v={b.scope} /> },
+                { head: "spent", num: true, cell: (b) => <>{b.spend}{b.unclear_tool_calls ? <span class="doubt" title="tool calls of unknown effect, not part of the count"> + {b.unclear_tool_calls} not clear</span> : null}</> },
                 { head: "holds", num: true, hint: "reported by a limiter, its span has not come yet", cell: (b) => b.holds },
                 { head: "leases", num: true, hint: "reserved for calls under way", cell: (b) => b.leases },
                 { head: "limit", num: true, cell: (b) => b.limit },
@@ -86,10 +88,14 @@ export function Guards({ route }: { route: Route }) {
                 { head: "used", cell: (b) => <Meter value={share(b.spend, b.limit)} label={b.guard} /> },
                 { head: "overshoot", hint: "by how much it may be overspent before the limit holds", cell: (b) => overshoot(b) },
                 { head: "window", cell: (b) => <>{windowText(b.window)}{b.window.end && <span class="muted"> to <Time at={b.window.end} /></span>}</> },
-                { head: "not clear", hint: "tool calls of unknown effect, not part of the count", num: true, cell: (b) => b.unclear_tool_calls || "–" },
-                { head: "mode", cell: (b) => <>{b.mode}{b.warming && " (warming)"}</> },
               ]}
             />
+            {a.budgets.length >= most && (
+              <button type="button" onClick={() => setMost(most * 5)}>
+                Show more
+              </button>
+            )}
+            </>
           )}
         </Loaded>
       </Card>
@@ -149,9 +155,9 @@ export function Events({ events }: { events: ReturnType<typeof useApi<{ events: 
             columns={[
               { head: "when", cell: (e) => <Time at={e.at} short /> },
               { head: "what", cell: (e) => <><Badge kind={e.kind === "directive" ? actionKind(e.action ?? "") : ""}>{e.kind}</Badge> {e.action?.replace("_", " ")}{e.shadow && " (nobody was told)"}</> },
-              { head: "on", cell: (e) => <Name v={e.scope || e.tenant || e.guard} /> },
+              { head: "on", long: true, cell: (e) => <Name v={e.scope || e.tenant || e.guard} /> },
               { head: "by", cell: (e) => <Name v={e.actor || (e.guard && `guard ${e.guard}`)} /> },
-              { head: "why", cell: (e) => <bdi>{e.reason}</bdi> },
+              { head: "why", long: true, cell: (e) => <bdi>{e.reason}</bdi> },
             ]}
           />
         )}

@@ -51,7 +51,7 @@ export function KillPage() {
           onDone={() => setAsk(undefined)}
           run={async (reason) => {
             await change("/kill", { ...ask, reason });
-            say(ask.state === "off" ? "The kill switch is off." : `The kill switch is on and admits ${ask.stage} % of the runs.`);
+            say("The kill switch is " + killText({ on: ask.state === "on", stage: ask.stage }) + ".");
             refresh();
           }}
         />

@@ -99,7 +99,11 @@ function NotFound() {
 
 // Switch is seen from everywhere while the kill switch is on.
 function Switch() {
-  const k = useApi<Kill>(address("/kill"), 10000).data;
+  const { data: k, reload } = useApi<Kill>(address("/kill"), 10000);
+  useEffect(() => {
+    addEventListener("flyball-say", reload); // something was changed, perhaps this
+    return () => removeEventListener("flyball-say", reload);
+  }, [reload]);
   return k?.on ? (
     <a class="badge bad" href="#/kill">
       kill switch {killText(k)}

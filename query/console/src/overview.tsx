@@ -40,9 +40,9 @@ export function Overview({ route }: { route: Route }) {
           <By title="By tenant" path={by("tenant")} columns={["tenant"]} route={route} />
           <By title="By model" path={by("provider,model")} columns={["model", "provider"]} route={route} />
           <By title="By feature" path={by("tenant,feature")} columns={["feature", "tenant"]} route={route} />
+          <Retries path={address("/retries", { ...time, limit: 10 })} />
           <Nearest />
           <Amplification path={address("/amplification", { ...time, group_by: "tenant,workflow", limit: 10 })} route={route} />
-          <Retries path={address("/retries", { ...time, limit: 10 })} />
         </div>
       )}
     </>
@@ -77,7 +77,7 @@ function Over({ spend, step }: { spend: Spend; step: number }) {
 
 const calls: Column<SpendRow> = { head: "calls", num: true, cell: (r) => r.calls };
 const usd: Column<SpendRow> = { head: "USD", num: true, cell: (r) => <USD v={r.cost_usd} /> };
-const unknown: Column<SpendRow> = { head: "unknown", cell: (r) => <Unknown u={r} /> };
+const unknown: Column<SpendRow> = { head: "unknown", long: true, cell: (r) => <Unknown u={r} /> };
 
 // linked is a value of a dimension, leading to its runs where runs have that dimension.
 function linked(route: Route, r: Record<string, unknown>, dimensions: string[]) {
@@ -92,7 +92,7 @@ function linked(route: Route, r: Record<string, unknown>, dimensions: string[]) 
 
 function By({ title, path, columns, route }: { title: string; path: string; columns: string[]; route: Route }) {
   const a = useApi<Spend>(path, 30000);
-  const first: Column<SpendRow> = { head: columns[0], cell: (r) => (columns[0] === "model" ? <Name v={String(r.model)} /> : linked(route, r, columns)) };
+  const first: Column<SpendRow> = { head: columns[0], cell: (r) => (columns[0] === "model" ? r.model ? <Name v={String(r.model)} /> : <span class="muted">tools, which have none</span> : linked(route, r, columns)) };
   const rest = columns.slice(1).map((c): Column<SpendRow> => ({ head: c, cell: (r) => <Name v={String(r[c])} /> }));
   return (
     <Card title={title}>
@@ -111,7 +111,7 @@ function By({ title, path, columns, route }: { title: string; path: string; colu
 function Nearest() {
   const a = useApi<{ budgets: Budget[] }>(address("/budgets", { limit: 8 }), 15000);
   return (
-    <Card title="Nearest budgets">
+    <Card title="Nearest budgets" wide>
       <Loaded of={a}>
         {(b) => (
           <>
@@ -122,7 +122,7 @@ function Nearest() {
               empty={<>No budget has been touched yet. The policy decides which there are: <a href="#/guards">guards</a>.</>}
               columns={[
                 { head: "guard", cell: (r) => <a href={href("guards", { guard: r.guard })}><Name v={r.guard} /></a> },
-                { head: "scope", cell: (r) => <Name v={r.scope} /> },
+                { head: "scope", long: true, cell: (r) => <Name v={r.scope} /> },
                 { head: "spent", num: true, cell: (r) => `${r.spend} of ${r.limit}` },
                 { head: "burn", cell: (r) => <Meter value={share(r.spend, r.limit)} label={r.guard} /> },
                 { head: "mode", cell: (r) => <Badge kind={r.mode === "enforce" ? "good" : ""}>{r.mode}</Badge> },
@@ -156,7 +156,7 @@ function Amplification({ path, route }: { path: string; route: Route }) {
               { head: "cost ×", num: true, hint: "spend for each dollar that was of use", cell: (r) => ratio(r.cost_amplification) },
               { head: "wasted USD", num: true, cell: (r) => <USD v={r.wasted_usd} /> },
               { head: "USD", num: true, cell: (r) => <USD v={r.cost_usd} /> },
-              { head: "unknown", cell: (r) => <Unknown u={r} /> },
+              { head: "unknown", long: true, cell: (r) => <Unknown u={r} /> },
             ]}
           />
         )}
@@ -168,7 +168,7 @@ function Amplification({ path, route }: { path: string; route: Route }) {
 function Retries({ path }: { path: string }) {
   const a = useApi<Rows<RetryRow>>(path, 30000);
   return (
-    <Card title="Retries" note="Who tried again, after which failure, and what that wasted." wide>
+    <Card title="Retries" note="Who tried again, after which failure, and what that wasted.">
       <Loaded of={a}>
         {(s) => (
           <Table

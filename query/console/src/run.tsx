@@ -22,6 +22,7 @@ export function RunPage({ route }: { route: Route }) {
 
 const list = (m: Record<string, number>) =>
   Object.entries(m)
+    .filter(([, n]) => n > 0)
     .sort((a, b) => b[1] - a[1])
     .map(([k, n]) => `${n} ${k}`)
     .join(", ");
@@ -30,7 +31,7 @@ function Report({ run, asked, reload }: { run: Run; asked: string; reload: () =>
   const facts: [string, preact.ComponentChildren][] = [
     ["Cost, USD", <><USD v={run.cost_usd} /> <Unknown u={run} /></>],
     ["Status", <Badge kind={statusKind(run.status)}>{run.status}</Badge>],
-    ["Amplification", `${run.amplification}: ${run.model_calls} model calls, ${run.tool_calls} tool calls, ${run.retries} retries, ${run.fallbacks} fallbacks, ${run.hedges} hedges`],
+    ["Amplification", `${run.amplification}: ` + list({ "model calls": run.model_calls, "tool calls": run.tool_calls, retries: run.retries, fallbacks: run.fallbacks, hedges: run.hedges })],
     ["Wasted, USD", <><USD v={run.wasted_usd} /> <span class="note">cost × {ratio(run.cost_amplification)}</span></>],
     ["Retries by", list(run.retries_by_layer) || "nobody"],
     ["Failures", list(run.failures) || "none"],
@@ -67,18 +68,20 @@ function Report({ run, asked, reload }: { run: Run; asked: string; reload: () =>
   );
 }
 
-// remarks are what is worth seeing in a line of the tree without opening it.
-function remarks(c: Call): [string, string][] {
-  const out: [string, string][] = [];
-  if (c.failure) out.push([c.failure + (c.http_status ? " " + c.http_status : ""), "bad"]);
-  if (c.retry_layer) out.push([`retry by ${c.retry_layer}${c.retry_cause ? " after " + c.retry_cause : ""}`, "warn"]);
-  if (c.hidden_attempts) out.push([`${c.hidden_attempts} more ${c.hidden_attempts > 1 ? "attempts" : "attempt"} inside, by sdk${c.hidden_cause ? " after " + c.hidden_cause : ""}`, "warn"]);
-  if (c.fallback) out.push(["fallback", "warn"]);
-  if (c.hedge) out.push(["hedge", "warn"]);
-  if (c.cost_status === "unpriced") out.push(["no price", "doubt"]);
-  if (c.cost_status === "unknown") out.push(["usage unknown", "doubt"]);
-  if (c.duplicate_of) out.push(["counted elsewhere", ""]);
-  else if (c.aggregate) out.push(["sums up what is below", ""]);
+// remarks are what is worth seeing in a line of the tree without opening it: in words,
+// how bad it is, and in one word where there is no room.
+function remarks(c: Call): [string, string, string][] {
+  const out: [string, string, string][] = [];
+  const after = (cause: string) => (cause ? " after " + cause : "");
+  if (c.failure) out.push([c.failure + (c.http_status ? " " + c.http_status : ""), "bad", c.http_status ? String(c.http_status) : c.failure]);
+  if (c.retry_layer) out.push([`retry by ${c.retry_layer}${after(c.retry_cause)}`, "warn", "retry"]);
+  if (c.hidden_attempts) out.push([`${c.hidden_attempts} more inside, by sdk${after(c.hidden_cause)}`, "warn", "+" + c.hidden_attempts]);
+  if (c.fallback) out.push(["fallback", "warn", "fallback"]);
+  if (c.hedge) out.push(["hedge", "warn", "hedge"]);
+  if (c.cost_status === "unpriced") out.push(["no price", "doubt", "no price"]);
+  if (c.cost_status === "unknown") out.push(["usage unknown", "doubt", "no usage"]);
+  if (c.duplicate_of) out.push(["counted elsewhere", "", "again"]);
+  else if (c.aggregate) out.push(["sums up what is below", "", "sum"]);
   return out;
 }
 
@@ -167,7 +170,7 @@ function Calls({ run }: { run: Run }) {
         >
           <div role="rowgroup" style={{ height: rows.length * step + "px" }}>
             {drawn.map(([l, i]) => (
-              <Row key={l.id} line={l} index={i} step={step} total={total} selected={i === here} open={!closed.has(l.id)} select={() => setAt(i)} toggle={() => toggle(l, !closed.has(l.id))} />
+              <Row key={l.id} line={l} index={i} step={step} narrow={narrow} total={total} selected={i === here} open={!closed.has(l.id)} select={() => setAt(i)} toggle={() => toggle(l, !closed.has(l.id))} />
             ))}
           </div>
         </div>
@@ -195,6 +198,7 @@ interface RowProps {
   line: Line;
   index: number;
   step: number;
+  narrow: boolean;
   total: number;
   selected: boolean;
   open: boolean;
@@ -202,7 +206,7 @@ interface RowProps {
   toggle: () => void;
 }
 
-function Row({ line, index, step, total, selected, open, select, toggle }: RowProps) {
+function Row({ line, index, step, narrow, total, selected, open, select, toggle }: RowProps) {
   const c = line.call;
   const left = (line.start / total) * 100;
   const width = (line.length / total) * 100;
@@ -229,9 +233,9 @@ function Row({ line, index, step, total, selected, open, select, toggle }: RowPr
         <span class={"kind k-" + c.kind}>{c.kind}</span>
         <bdi class="title">{title(c)}</bdi>
         {!open && <span class="note">+{line.below}</span>}
-        {remarks(c).map(([text, kind]) => (
-          <Badge key={text} kind={kind}>
-            {text}
+        {remarks(c).map(([text, kind, short]) => (
+          <Badge key={text} kind={kind} title={text}>
+            {narrow ? short : text}
           </Badge>
         ))}
       </span>
@@ -256,7 +260,7 @@ function Detail({ line }: { line: Line }) {
     ["began", <Time at={c.started_at} />],
     ["after", duration(line.start * 1e6)],
     ["took", duration(c.duration_ns)],
-    ["cost, USD", c.aggregate || c.duplicate_of ? "counts nowhere" : <><USD v={c.cost_usd} /> <span class="note">{c.cost_status}</span></>],
+    ["cost, USD", c.aggregate || c.duplicate_of ? "counts nowhere" : c.cost_status === "none" ? "nothing to bill" : <><USD v={c.cost_usd} /> <span class="note">{c.cost_status}</span></>],
     ["estimate, USD", c.estimate_usd ?? ""],
     ["wasted, USD", c.wasted_usd !== "0" ? String(c.wasted_usd) : ""],
     ["tokens", tokens.map(([k, n]) => `${n} ${k.replaceAll("_", " ")}`).join(", ")],

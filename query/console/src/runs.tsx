@@ -124,8 +124,8 @@ function List({ first, params, reload }: { first: Rows<RunRow>; params: Record<s
         keyOf={keyOf}
         empty="No run matches. Remove a filter or choose a longer time."
         columns={[
+          { head: "run", long: true, cell: (r) => <a class="id" href={href("runs", { tenant: r.tenant }, r.run_id)}><Name v={r.run_id} /></a> },
           { head: "started", cell: (r) => <Time at={r.started_at} short /> },
-          { head: "run", cell: (r) => <a class="id" href={href("runs", { tenant: r.tenant }, r.run_id)}><Name v={r.run_id} /></a> },
           { head: "tenant", cell: (r) => <Name v={r.tenant} /> },
           { head: "workflow", cell: (r) => <Name v={r.workflow || r.name || r.agent} /> },
           { head: "user", cell: (r) => <Name v={r.user} /> },
@@ -135,7 +135,7 @@ function List({ first, params, reload }: { first: Rows<RunRow>; params: Record<s
           { head: "retries", num: true, cell: (r) => r.retries },
           { head: "amplification", num: true, cell: (r) => r.amplification },
           { head: "USD", num: true, cell: (r) => <USD v={r.cost_usd} /> },
-          { head: "unknown", cell: (r) => <Unknown u={r} /> },
+          { head: "unknown", long: true, cell: (r) => <Unknown u={r} /> },
         ]}
       />
       {error && <Failure error={error} retry={load} />}

@@ -32,7 +32,7 @@ export function duration(ns: number): string {
 export const ratio = (v: number | null | undefined) => (v === null || v === undefined ? "–" : String(Math.round(v * 1000) / 1000));
 
 // Name shows what a sender called something. It is text, whatever it looks like.
-export const Name = ({ v }: { v?: string }) => (v ? <bdi class="name">{v}</bdi> : <span class="muted">(none)</span>);
+export const Name = ({ v }: { v?: string }) => (v ? <bdi class="name" title={v.length > 40 ? v : undefined}>{v}</bdi> : <span class="muted">(none)</span>);
 
 // USD shows the API's own digits; null is not zero.
 export const USD = ({ v }: { v?: string | null }) =>
@@ -59,6 +59,7 @@ export interface Column<T> {
   head: string;
   cell: (row: T) => ComponentChildren;
   num?: boolean;
+  long?: boolean; // of text that wants room
   hint?: string;
 }
 
@@ -81,7 +82,7 @@ export function Table<T>({ label, columns, rows, keyOf, empty }: { label: string
           {rows.map((r) => (
             <tr key={keyOf(r)}>
               {columns.map((c) => (
-                <td key={c.head} class={c.num ? "n" : ""} data-label={c.head}>
+                <td key={c.head} class={c.num ? "n" : c.long ? "long" : ""} data-label={c.head}>
                   <span>{c.cell(r)}</span>
                 </td>
               ))}

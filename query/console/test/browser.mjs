@@ -372,7 +372,7 @@ async function killSwitch() {
   await flip("Stop everything", "smoke", "on: everything is stopped");
   await shot(page, "stopped");
   await basics(page, "stopped");
-  await page.getByRole("link", { name: "kill switch on" }).waitFor();
+  await page.getByRole("link", { name: "kill switch on: everything" }).waitFor();
   for (const stage of [10, 25, 50, 100]) await flip(`Admit ${stage} %`, "recovering", `on: ${stage} % of the runs pass`);
   await flip("Turn off", "over", "off");
   await page.getByRole("button", { name: "Run a drill" }).click();
