@@ -63,6 +63,9 @@ func Mount(r gin.IRouter, files fs.FS) error {
 			return err
 		}
 		f := file{kind: mime.TypeByExtension(path.Ext(name)), cache: "no-cache", plain: body}
+		if f.kind == "" {
+			f.kind = "text/plain; charset=utf-8"
+		}
 		if strings.HasPrefix(name, "assets/") {
 			f.cache = "public, max-age=31536000, immutable"
 		}

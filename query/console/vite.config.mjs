@@ -1,16 +1,27 @@
 // Files only, for the binary to embed: nothing inline, since the policy that goes with
 // them forbids it, and names that carry a hash, since browsers keep them for good.
+import { readFileSync } from "node:fs";
 import { defineConfig } from "vite";
+
+// The licences of what is built in have to come with it.
+const licences = {
+  name: "licences",
+  generateBundle() {
+    const names = Object.keys(JSON.parse(readFileSync("package.json", "utf8")).dependencies);
+    const source = names.map((n) => `${n}\n\n${readFileSync(`node_modules/${n}/LICENSE`, "utf8")}`).join("\n\n");
+    this.emitFile({ type: "asset", fileName: "licences.txt", source });
+  },
+};
 
 export default defineConfig({
   base: "/",
+  plugins: [licences],
   build: {
     target: "es2022",
     outDir: "dist",
     emptyOutDir: true, // public/.keep comes back into it
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
-    reportCompressedSize: true,
   },
   // `npm run dev` beside a running `flyball serve`.
   server: { proxy: { "/api": "http://127.0.0.1:8080", "/readyz": "http://127.0.0.1:8080" } },

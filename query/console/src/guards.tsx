@@ -80,7 +80,7 @@ export function Guards({ route }: { route: Route }) {
               columns={[
                 { head: "guard", cell: (b) => <><Name v={b.guard} /> <span class="muted">{b.mode}{b.warming && ", warming"}</span></> },
                 { head: "scope", long: true, cell: (b) => <Name v={b.scope} /> },
-                { head: "spent", num: true, cell: (b) => <>{b.spend}{b.unclear_tool_calls ? <span class="doubt" title="tool calls of unknown effect, not part of the count"> + {b.unclear_tool_calls} not clear</span> : null}</> },
+                { head: "spent", num: true, cell: (b) => <>{b.spend}{b.measure === "external_writes" && b.unclear_tool_calls ? <span class="doubt" title="tool calls of unknown effect, not part of the count"> + {b.unclear_tool_calls} not clear</span> : null}</> },
                 { head: "holds", num: true, hint: "reported by a limiter, its span has not come yet", cell: (b) => b.holds },
                 { head: "leases", num: true, hint: "reserved for calls under way", cell: (b) => b.leases },
                 { head: "limit", num: true, cell: (b) => b.limit },

@@ -277,7 +277,7 @@ function Detail({ line }: { line: Line }) {
     ["duplicate of", c.duplicate_of],
   ];
   return (
-    <div class="detail" aria-live="polite">
+    <div class="detail" role="region" aria-label="The selected call">
       <h3>
         <bdi>{title(c)}</bdi>
       </h3>

@@ -33,7 +33,7 @@ export function Runs({ route }: { route: Route }) {
       )}
       <Loaded of={first}>
         {(a) =>
-          a.rows.length === 0 && filtered.length === 0 ? <Quiet /> : <List key={path} first={a} params={params} reload={first.reload} />
+          a.rows.length === 0 && filtered.length === 0 ? <Quiet /> : <List first={a} params={params} reload={first.reload} />
         }
       </Loaded>
     </>
@@ -92,6 +92,10 @@ function List({ first, params, reload }: { first: Rows<RunRow>; params: Record<s
   const [stop, setStop] = useState<AbortController>();
   const [error, setError] = useState<Problem>();
   useEffect(() => () => stop?.abort(), [stop]);
+  useEffect(() => {
+    setOlder([]);
+    setMore(first.truncated);
+  }, [first]);
   const rows = [...first.rows, ...older];
   const load = async () => {
     const ctl = new AbortController();

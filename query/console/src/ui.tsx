@@ -169,7 +169,7 @@ export function share(part: string, whole: string): number | undefined {
 
 export function Meter({ value, label }: { value?: number; label: string }) {
   if (value === undefined) return null;
-  const text = Math.round(value * 100) + " %";
+  const text = (value > 0 && value < 0.01 ? "< 1" : Math.round(value * 100)) + " %";
   return (
     <span class="meter" role="img" aria-label={`${label}: ${text} used`}>
       <span class="track">

@@ -19,7 +19,7 @@ const browser = await chromium.launch({ executablePath: facts.chromium, args: ["
 async function open(options = {}, allowed = []) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, timezoneId: "Europe/Berlin", locale: "en-GB", ...options });
   const page = await context.newPage();
-  page.setDefaultTimeout(10000);
+  page.setDefaultTimeout(20000);
   page.on("pageerror", (e) => fail("error in the page:", e.message));
   page.on("dialog", (d) => (fail("a name ran as script:", d.message()), d.dismiss()));
   page.on("console", (m) => {
@@ -84,7 +84,11 @@ async function basics(page, where) {
   for (const w of wrong) fail(where + ":", w);
 }
 
-const shot = (page, name) => page.screenshot({ path: `${facts.shots}/${facts.scenario}-${name}.png`, fullPage: true });
+// shot keeps what is seen first, and not the end of long lists.
+async function shot(page, name) {
+  const [width, height] = await page.evaluate(() => [innerWidth, document.documentElement.scrollHeight]);
+  await page.screenshot({ path: `${facts.shots}/${facts.scenario}-${name}.png`, fullPage: true, clip: { x: 0, y: 0, width, height: Math.min(height, 3000) } });
+}
 
 // everyView looks at each view by day, by night and on a phone.
 async function everyView(hashes) {
