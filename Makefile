@@ -3,7 +3,7 @@
 # Output of builds goes to stderr, so that `make demo` prints answers and nothing
 # else on stdout. Nothing here needs more than Go, make, openssl and npm; captures,
 # bench-peer, generate and runaway say what else they need. The tests of the Prometheus
-# rules are left out where promtool is missing.
+# rules are left out where promtool is missing, those of the console where chromium is.
 
 GO        ?= go
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -33,8 +33,9 @@ CONSOLE = query/console
 CONSOLE_SOURCES = $(shell find $(CONSOLE)/src $(CONSOLE)/public $(CONSOLE)/index.html $(CONSOLE)/package-lock.json $(CONSOLE)/vite.config.mjs $(CONSOLE)/tsconfig.json -type f)
 
 $(CONSOLE)/dist/index.html: $(CONSOLE_SOURCES)
-	@if command -v npm >/dev/null; then cd $(CONSOLE) && npm ci --no-audit --no-fund >&2 && npm run build >&2; \
-		else echo "npm is not installed: building without the console" >&2; fi
+	@if ! command -v npm >/dev/null; then echo "npm is not installed: going on without the console" >&2; \
+		elif ! (cd $(CONSOLE) && npm ci --no-audit --no-fund >&2); then echo "npm could not fetch what the console is built with: going on without it" >&2; \
+		else cd $(CONSOLE) && npm run build >&2; fi
 
 .PHONY: console
 console: $(CONSOLE)/dist/index.html ## build the web console, where npm is installed; go build embeds it
