@@ -209,6 +209,12 @@ kill: {multiple: "3", floor: "50"}
 		}
 	}
 	s.mustSend(x.end())
+	for i, tenant := range []string{"left", "right"} {
+		x = newTale(6, tenant)
+		x.n = uint64(i) * 100
+		x.chat(x.root("split", "", ""), "m-1", 10)
+		s.mustSend(x.end())
+	}
 	x = newTale(5, "many")
 	for i := range uint64(70) {
 		binary.BigEndian.PutUint64(x.trace[8:], 100+i)

@@ -2,7 +2,7 @@
 
 import { type Coverage, address } from "./api";
 import { type Route, href, timeOf, useApi } from "./hooks";
-import { Badge, Card, Loaded, Name, Range, Table, USD } from "./ui";
+import { Badge, Card, Chips, Loaded, Name, Range, Table, USD } from "./ui";
 
 const meanings: [string, string, string][] = [
   ["model_attempts", "Model calls", "all that were seen"],
@@ -21,6 +21,7 @@ export function CoveragePage({ route }: { route: Route }) {
   return (
     <>
       <Range route={route} />
+      <Chips route={route} names={["tenant"]} />
       <Loaded of={a}>
         {(c) => (
           <>

@@ -2,8 +2,8 @@
 
 import { useState } from "preact/hooks";
 import { type Budget, type Event, type GuardRow, type Live, address } from "./api";
-import { type Route, href, navigate, useApi } from "./hooks";
-import { Badge, Card, Confirm, Loaded, Meter, Name, Table, Time, actionKind, change, duration, say, share, windowText } from "./ui";
+import { type Route, href, useApi } from "./hooks";
+import { Badge, Card, Chips, Confirm, Loaded, Meter, Name, Table, Time, actionKind, change, duration, say, share, windowText } from "./ui";
 
 export function Guards({ route }: { route: Route }) {
   const guard = route.q.get("guard") || undefined;
@@ -16,12 +16,7 @@ export function Guards({ route }: { route: Route }) {
   const [release, setRelease] = useState<Live>();
   return (
     <>
-      {(guard || tenant) && (
-        <p class="chips">
-          {guard && <button type="button" class="chip" onClick={() => navigate(route, { guard: undefined })}>guard = <Name v={guard} /> <span aria-hidden="true">×</span></button>}
-          {tenant && <button type="button" class="chip" onClick={() => navigate(route, { tenant: undefined })}>tenant = <Name v={tenant} /> <span aria-hidden="true">×</span></button>}
-        </p>
-      )}
+      <Chips route={route} names={["guard", "tenant"]} />
       <Card title="In force now" wide>
         <Loaded of={live}>
           {(a) => (

@@ -5,7 +5,7 @@ import type { FunctionComponent } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { type AmplificationRow, type Budget, type Ready, type RetryRow, type Rows, type Spend, type SpendRow, address } from "./api";
 import { type Route, href, intervalOf, timeOf, useApi } from "./hooks";
-import { Badge, Card, type Column, Loaded, Meter, Name, Range, Table, Time, USD, Unknown, ratio, share } from "./ui";
+import { Badge, Card, Chips, type Column, Loaded, Meter, Name, Range, Table, Time, USD, Unknown, ratio, share } from "./ui";
 
 type ChartProps = { rows: SpendRow[]; from: number; to: number; step: number };
 
@@ -19,6 +19,7 @@ export function Overview({ route }: { route: Route }) {
   return (
     <>
       <Range route={route} />
+      <Chips route={route} names={["tenant"]} />
       <Loaded of={spend}>
         {(s) => (
           <>
@@ -41,7 +42,7 @@ export function Overview({ route }: { route: Route }) {
           <By title="By model" path={by("provider,model")} columns={["model", "provider"]} route={route} />
           <By title="By feature" path={by("tenant,feature")} columns={["feature", "tenant"]} route={route} />
           <Retries path={address("/retries", { ...time, limit: 10 })} />
-          <Nearest />
+          <Nearest tenant={time.tenant} />
           <Amplification path={address("/amplification", { ...time, group_by: "tenant,workflow", limit: 10 })} route={route} />
         </div>
       )}
@@ -108,8 +109,8 @@ function By({ title, path, columns, route }: { title: string; path: string; colu
   );
 }
 
-function Nearest() {
-  const a = useApi<{ budgets: Budget[] }>(address("/budgets", { limit: 8 }), 15000);
+function Nearest({ tenant }: { tenant?: string }) {
+  const a = useApi<{ budgets: Budget[] }>(address("/budgets", { tenant, limit: 8 }), 15000);
   return (
     <Card title="Nearest budgets" wide>
       <Loaded of={a}>

@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { Problem, type Rows, type RunRow, address, get } from "./api";
 import { type Route, href, navigate, timeOf, useApi } from "./hooks";
 import { Quiet } from "./overview";
-import { Badge, Card, Failure, Loaded, Name, Range, Table, Time, USD, Unknown, statusKind } from "./ui";
+import { Badge, Card, Chips, Failure, Loaded, Name, Range, Table, Time, USD, Unknown, statusKind } from "./ui";
 
 const dimensions = ["tenant", "user", "feature", "workflow", "workflow_version", "agent", "environment", "mode", "criticality"];
 const page = 50;
@@ -15,25 +15,17 @@ export function Runs({ route }: { route: Route }) {
   const params: Record<string, string | undefined> = { from: t.from, to: t.to };
   // An empty value means calls that say none; a tenant always says one.
   for (const d of dimensions) if (route.q.has(d) && (d !== "tenant" || route.q.get(d))) params[d] = route.q.get(d) ?? "";
-  const filtered = dimensions.filter((d) => params[d] !== undefined);
+  const filtered = dimensions.some((d) => params[d] !== undefined);
   const path = address("/runs", { ...params, limit: page });
   const first = useApi<Rows<RunRow>>(path);
   return (
     <>
       <Range route={route} />
       <Filters route={route} key={route.q.toString()} />
-      {filtered.length > 0 && (
-        <p class="chips">
-          {filtered.map((d) => (
-            <button key={d} type="button" class="chip" onClick={() => navigate(route, { [d]: undefined })} aria-label={`Remove the filter ${d}`}>
-              {d} = <Name v={params[d]} /> <span aria-hidden="true">×</span>
-            </button>
-          ))}
-        </p>
-      )}
+      <Chips route={route} names={dimensions} />
       <Loaded of={first}>
         {(a) =>
-          a.rows.length === 0 && filtered.length === 0 ? <Quiet /> : <List first={a} params={params} reload={first.reload} />
+          a.rows.length === 0 && !filtered ? <Quiet /> : <List first={a} params={params} reload={first.reload} />
         }
       </Loaded>
     </>

@@ -228,7 +228,23 @@ export function Range({ route }: { route: Route }) {
   );
 }
 
-// Confirm is a dialog that asks before something changes; with reason it wants one.
+// Chips are the parameters that narrow a view; each can be removed. One that is there
+// and empty means calls that say none.
+export function Chips({ route, names }: { route: Route; names: string[] }) {
+  const used = names.filter((n) => route.q.has(n));
+  if (used.length === 0) return null;
+  return (
+    <p class="chips">
+      {used.map((n) => (
+        <button key={n} type="button" class="chip" onClick={() => navigate(route, { [n]: undefined })} aria-label={`Remove the filter ${n}`}>
+          {n} = <Name v={route.q.get(n) ?? ""} /> <span aria-hidden="true">×</span>
+        </button>
+      ))}
+    </p>
+  );
+}
+
+// Confirm is a dialog that asks before something changes, and wants a reason.
 export function Confirm({ title, text, action, danger, onDone, run }: { title: string; text: ComponentChildren; action: string; danger?: boolean; onDone: () => void; run: (reason: string) => Promise<unknown> }) {
   const box = useRef<HTMLDialogElement>(null);
   const [busy, setBusy] = useState(false);
