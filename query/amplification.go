@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/big"
 	"slices"
-	"strconv"
 )
 
 // amplification answers how much work a request became. By a property of calls
@@ -32,7 +31,7 @@ func (a *API) amplification(ctx context.Context, r *request) (any, error) {
 		}
 	}
 	q.vars["Groups"], q.vars["RunGroups"], q.vars["CallGroups"], q.vars["Info"] = groups, ofRuns, ofCalls, info
-	q.bind("limit", "UInt32", strconv.Itoa(r.limit+1))
+	q.paging(r, r.limit+1)
 	additive := len(ofCalls) == 0 && q.vars["Filter"] == "1"
 	name := "amplification.sql"
 	if !additive {
@@ -55,7 +54,8 @@ func (a *API) amplification(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	truncated := len(out) > r.limit
-	return r.answer(row{"rows": out[:min(len(out), r.limit)], "additive": additive, "truncated": truncated}), nil
+	r.columns = append(slices.Clone(groups), "requests", "model_calls", "tool_calls", "retries", "fallbacks", "hedges", "ratio", "retry_multiplier", "cost_usd", "wasted_usd", "cost_amplification", "unpriced_calls", "unknown_calls", "repeats", "p50", "p90", "p99")
+	return r.answer(row{"rows": out[:min(len(out), r.limit)], "additive": additive, "truncated": truncated, "next": r.next(r.limit, truncated)}), nil
 }
 
 // measures are the counts of runs and the ratios made of them, as an answer has them.
@@ -104,7 +104,7 @@ func (a *API) retries(ctx context.Context, r *request) (any, error) {
 	}
 	q.vars["Groups"], q.vars["Columns"], q.vars["Filter"] = groups, columns, q.filter(r, retryDimensions)
 	q.rangeArgs(r)
-	q.bind("limit", "UInt32", strconv.Itoa(r.limit+1))
+	q.paging(r, r.limit+1)
 	out := []row{}
 	err = a.ask(ctx, r, "retries.sql", q, func(get func(string) any) {
 		m := row{"retries": get("retries"), "fallbacks": get("fallbacks"), "hedges": get("hedges"), "wasted_usd": usd(get("wasted"))}
@@ -117,5 +117,6 @@ func (a *API) retries(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	truncated := len(out) > r.limit
-	return r.answer(row{"rows": out[:min(len(out), r.limit)], "truncated": truncated}), nil
+	r.columns = append(slices.Clone(groups), "retries", "fallbacks", "hedges", "wasted_usd")
+	return r.answer(row{"rows": out[:min(len(out), r.limit)], "truncated": truncated, "next": r.next(r.limit, truncated)}), nil
 }

@@ -64,14 +64,16 @@ var (
 func (a *API) Mount(r gin.IRouter) {
 	g := r.Group("/api/v1")
 	timed := func(names ...string) []string { return append([]string{"from", "to", "limit"}, names...) }
-	g.GET("/calls", a.handle(listLimits, timed(slices.Concat(dimensions[1:], []string{"trace_id", "run_id", "history", "cursor"})...), a.calls))
-	g.GET("/runs", a.handle(listLimits, timed(runDimensions[1:]...), a.runs))
+	// A list may be answered as CSV, a page at a time.
+	paged := func(names ...string) []string { return timed(append([]string{"cursor", "format"}, names...)...) }
+	g.GET("/calls", a.handle(listLimits, paged(slices.Concat(dimensions[1:], []string{"trace_id", "run_id", "history"})...), a.calls))
+	g.GET("/runs", a.handle(listLimits, paged(runDimensions[1:]...), a.runs))
 	// A run id is whatever the operator's attribute says, slashes included.
 	g.GET("/runs/*id", a.handle(limits{}, nil, a.run))
-	g.GET("/spend", a.handle(sumLimits, timed(slices.Concat(dimensions[1:], []string{"group_by", "interval"})...), a.spend))
-	g.GET("/amplification", a.handle(sumLimits, timed(slices.Concat(runDimensions[1:], callDimensions, []string{"group_by"})...), a.amplification))
-	g.GET("/retries", a.handle(sumLimits, timed(slices.Concat(retryDimensions[1:], []string{"group_by"})...), a.retries))
-	g.GET("/coverage", a.handle(sumLimits, timed(dimensions[1:]...), a.coverage))
+	g.GET("/spend", a.handle(sumLimits, paged(slices.Concat(dimensions[1:], []string{"group_by", "interval"})...), a.spend))
+	g.GET("/amplification", a.handle(sumLimits, paged(slices.Concat(runDimensions[1:], callDimensions, []string{"group_by"})...), a.amplification))
+	g.GET("/retries", a.handle(sumLimits, paged(slices.Concat(retryDimensions[1:], []string{"group_by"})...), a.retries))
+	g.GET("/coverage", a.handle(sumLimits, paged(dimensions[1:]...), a.coverage))
 	if a.o.SQL != nil {
 		g.GET("/sql", a.sql)
 		g.POST("/sql", a.sql)
@@ -232,10 +234,21 @@ func (a *API) open(c *gin.Context, l limits, params []string) (*request, error) 
 		return nil, err
 	}
 	r.zone = a.zone(&r)
+	if slices.Contains(params, "format") {
+		if err := r.form(); err != nil {
+			return nil, err
+		}
+		if r.csv { // a file is read by a program: as much as there may be
+			l.usual = l.most
+		}
+	}
 	if err := r.times(time.Now()); err != nil {
 		return nil, err
 	}
 	if err := r.rows(l); err != nil {
+		return nil, err
+	}
+	if err := r.page(params); err != nil {
 		return nil, err
 	}
 	if r.conn = a.o.Conn(); r.conn == nil {
@@ -277,8 +290,16 @@ func (a *API) handle(l limits, params []string, f func(context.Context, *request
 			return
 		}
 		c.Header("Cache-Control", "no-store")
-		if answer != nil {
-			c.JSON(http.StatusOK, answer)
+		if answer == nil {
+			return
 		}
+		if slices.Contains(params, "format") {
+			c.Header("Vary", "Accept, Authorization")
+		}
+		if r.csv {
+			a.writeCSV(r, answer.(row))
+			return
+		}
+		c.JSON(http.StatusOK, answer)
 	}
 }

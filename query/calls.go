@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,6 +120,11 @@ func (a *API) calls(ctx context.Context, r *request) (any, error) {
 	if len(calls) > r.limit {
 		calls = calls[:r.limit]
 		next = cursorOf(calls[r.limit-1]).String()
+	}
+	r.columns = slices.Concat([]string{"tenant", "trace_id", "span_id", "parent_span_id", "part", "run_id", "started_at", "duration_ns", "cost_usd", "amount", "wasted_usd", "estimate_usd", "reported_cost_usd", "exposure_usd"},
+		plainColumns, tokenColumns(), []string{"aggregate", "fallback", "hedge", "args_hash", "flags", "recorded_at"})
+	if history {
+		r.columns = append(r.columns, "sign")
 	}
 	return row{"calls": calls, "next": next}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/flyball/flyball/schema"
 )
@@ -16,7 +15,7 @@ func (a *API) coverage(ctx context.Context, r *request) (any, error) {
 	q := r.question()
 	q.vars["Filter"] = q.filter(r, dimensions)
 	q.rangeArgs(r)
-	q.bind("limit", "UInt32", strconv.Itoa(r.limit))
+	q.paging(r, r.limit)
 	out, flags := []row{}, row{}
 	all := uint64(0)
 	total := row{"model_attempts": int64(0), "unpriced": int64(0), "unknown": int64(0), "estimated": int64(0), "assumed_basis": int64(0), "sampled": int64(0), "late": int64(0)}
@@ -52,7 +51,9 @@ func (a *API) coverage(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.answer(row{"rows": out, "flags": flags, "total": total, "findings": findings, "truncated": all > uint64(len(out))}), nil
+	r.columns = []string{"provider", "model", "calls", "unpriced", "unknown", "estimated", "assumed_basis", "sampled", "cost_usd"}
+	more := all > uint64(r.offset+len(out))
+	return r.answer(row{"rows": out, "flags": flags, "total": total, "findings": findings, "truncated": more, "next": r.next(len(out), more)}), nil
 }
 
 // splitTraces finds traces whose spans came under two tenants that an attribute

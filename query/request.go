@@ -45,7 +45,11 @@ type request struct {
 	tenants  []string // else these
 	from, to time.Time
 	limit    int
+	offset   int        // rows of earlier pages
+	after    *runCursor // the last run of the earlier pages
 	zone     *time.Location
+	csv      bool     // the answer is a CSV file
+	columns  []string // of the CSV file; a name with a dot lies in an object
 }
 
 // known refuses parameters that would be ignored.
@@ -171,7 +175,7 @@ type question struct {
 // it, into an error instead of another tenant's figures. It is outside because
 // ClickHouse may evaluate conditions of one WHERE in any order.
 func (r *request) question() *question {
-	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Newest": false, "Info": runDimensions[1:]}}
+	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Newest": false, "After": false, "Info": runDimensions[1:]}}
 	clause := "1"
 	if !r.all {
 		names := make([]string, len(r.tenants))

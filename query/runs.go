@@ -22,6 +22,20 @@ const treeLimit = 10_000
 // runs lists the latest runs. Some that began last are not agent runs, so that
 // asking for a few more than are wanted is mostly enough, and much cheaper than for all.
 func (a *API) runs(ctx context.Context, r *request) (any, error) {
+	if v := r.Query("cursor"); v != "" {
+		c, err := parseRunCursor(v)
+		if err != nil {
+			return nil, err
+		}
+		if c.at.Before(r.from) {
+			return nil, badRequest("cursor %q is of a time before from; ask the same question again, with only cursor added", v)
+		}
+		// Runs come by their start, latest first.
+		if to := c.at.Add(1); to.Before(r.to) {
+			r.to = to
+		}
+		r.after = &c
+	}
 	out, err := a.runsOf(ctx, r, 4*r.limit+100)
 	if err == nil && len(out) <= r.limit {
 		out, err = a.runsOf(ctx, r, 0)
@@ -34,7 +48,17 @@ func (a *API) runs(ctx context.Context, r *request) (any, error) {
 	if err := a.endings(ctx, r, out); err != nil {
 		return nil, err
 	}
-	return r.answer(row{"rows": out, "truncated": truncated}), nil
+	next := ""
+	if truncated {
+		last := out[len(out)-1]
+		at, err := time.Parse(time.RFC3339Nano, last["started_at"].(string))
+		if err != nil {
+			panic("BUG: a run's started_at does not parse")
+		}
+		next = runCursor{at, last["tenant"].(string), last["run_id"].(string)}.String()
+	}
+	r.columns = []string{"started_at", "ended_at", "tenant", "run_id", "status", "name", "user", "feature", "workflow", "workflow_version", "agent", "model_calls", "tool_calls", "retries", "fallbacks", "hedges", "amplification", "cost_usd", "unpriced_calls", "unknown_calls"}
+	return r.answer(row{"rows": out, "truncated": truncated, "next": next}), nil
 }
 
 // runsOf lists runs, one more than the limit, among those with the newest rows in
@@ -42,7 +66,12 @@ func (a *API) runs(ctx context.Context, r *request) (any, error) {
 func (a *API) runsOf(ctx context.Context, r *request, newest int) ([]row, error) {
 	q := r.question()
 	q.runRange(r)
-	q.vars["RunFilter"], q.vars["Newest"] = q.filter(r, runDimensions), newest > 0
+	q.vars["RunFilter"], q.vars["Newest"], q.vars["After"] = q.filter(r, runDimensions), newest > 0, r.after != nil
+	if c := r.after; c != nil {
+		q.bind("after_at", "String", c.at.UTC().Format(clickhouseNanos))
+		q.bind("after_tenant", "String", c.tenant)
+		q.bind("after_run", "String", c.run)
+	}
 	q.vars["Info"] = append([]string{"ended_at", "status", "name"}, runDimensions[1:]...)
 	q.bind("newest", "UInt32", strconv.Itoa(newest))
 	q.bind("limit", "UInt32", strconv.Itoa(r.limit+1))

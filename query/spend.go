@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/big"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 )
@@ -55,7 +55,7 @@ func (a *API) spend(ctx context.Context, r *request) (any, error) {
 	q := r.question()
 	q.vars["Groups"], q.vars["At"], q.vars["Filter"] = groups, at, q.filter(r, dimensions)
 	q.rangeArgs(r)
-	q.bind("limit", "UInt32", strconv.Itoa(r.limit))
+	q.paging(r, r.limit)
 	_, timed := r.GetQuery("interval")
 	out := []row{}
 	total := row{"calls": int64(0), "cost_usd": "0", "unpriced_calls": int64(0), "unknown_calls": int64(0), "estimated_calls": int64(0), "sampled_calls": int64(0), "complete": true}
@@ -77,7 +77,15 @@ func (a *API) spend(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.answer(row{"rows": out, "total": total, "truncated": all > uint64(len(out))}), nil
+	if r.csv {
+		r.columns = slices.Clone(groups)
+		if timed {
+			r.columns = append(r.columns, "at")
+		}
+		r.columns = append(append(r.columns, "calls", "cost_usd", "unpriced_calls", "unknown_calls", "estimated_calls", "sampled_calls"), tokenColumns()...)
+	}
+	more := all > uint64(r.offset+len(out))
+	return r.answer(row{"rows": out, "total": total, "truncated": more, "next": r.next(len(out), more)}), nil
 }
 
 // rangeArgs binds the time for the rollups.

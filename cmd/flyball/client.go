@@ -49,6 +49,20 @@ func (g *global) base() (string, error) {
 
 // call sends one request and returns the body of a success.
 func (g *global) call(ctx context.Context, method, path string, query url.Values, body any) ([]byte, error) {
+	resp, err := g.send(ctx, method, path, query, body)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read answer of %s: %w", path, err)
+	}
+	return data, nil
+}
+
+// send sends one request and returns a success, whose body the caller closes.
+func (g *global) send(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
 	base, err := g.base()
 	if err != nil {
 		return nil, err
@@ -79,12 +93,12 @@ func (g *global) call(ctx context.Context, method, path string, query url.Values
 	if err != nil {
 		return nil, fmt.Errorf("no server answers at %s (%w); start one with `flyball serve` or name it with --server", base, errors.Unwrap(err))
 	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, fmt.Errorf("read answer of %s: %w", base, err)
-	}
 	if resp.StatusCode >= 400 {
+		defer resp.Body.Close()
+		data, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return nil, fmt.Errorf("read answer of %s: %w", base, err)
+		}
 		var p struct {
 			Detail string `json:"detail"`
 		}
@@ -93,7 +107,7 @@ func (g *global) call(ctx context.Context, method, path string, query url.Values
 		}
 		return nil, fmt.Errorf("%s: %s", resp.Status, p.Detail)
 	}
-	return data, nil
+	return resp, nil
 }
 
 // filters are the flags of every question.
@@ -101,6 +115,7 @@ type filters struct {
 	from, to, groupBy, interval string
 	tenants, where              []string
 	limit                       int
+	csv                         bool
 }
 
 func (f *filters) flags(c *cobra.Command, group string) {
@@ -110,6 +125,7 @@ func (f *filters) flags(c *cobra.Command, group string) {
 	fl.StringSliceVar(&f.tenants, "tenant", nil, "tenant (repeatable)")
 	fl.StringSliceVar(&f.where, "where", nil, "dimension=value (repeatable)")
 	fl.IntVar(&f.limit, "limit", 0, "rows at the most")
+	fl.BoolVar(&f.csv, "csv", false, "print CSV: every row, unless --limit says less")
 	if group != "" {
 		fl.StringVar(&f.groupBy, "by", group, "dimensions, comma-separated")
 	}
@@ -130,6 +146,9 @@ func (f *filters) query() (url.Values, error) {
 	if f.limit > 0 {
 		set("limit", fmt.Sprint(f.limit))
 	}
+	if f.csv {
+		q.Set("format", "csv")
+	}
 	for _, w := range f.where {
 		k, v, ok := strings.Cut(w, "=")
 		if !ok {
@@ -142,6 +161,9 @@ func (f *filters) query() (url.Values, error) {
 
 // ask gets a question's answer and prints it as JSON or by f.
 func (g *global) ask(cmd *cobra.Command, path string, q url.Values, f func(w io.Writer, data map[string]any) error) error {
+	if q.Get("format") == "csv" {
+		return g.file(cmd, path, q)
+	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
 	defer cancel()
 	data, err := g.call(ctx, http.MethodGet, path, q, nil)

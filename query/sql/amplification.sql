@@ -10,4 +10,4 @@ SELECT *, throwIf(max(foreign) OVER () != 0, 'a row of another tenant') AS guard
     HAVING requests > 0
 )
 ORDER BY requests DESC{{range .Groups}}, {{.}}{{end}}
-LIMIT {limit:UInt32}
+LIMIT {limit:UInt32} OFFSET {offset:UInt32}

@@ -12,4 +12,4 @@ FROM (
     HAVING calls != 0 OR unpriced != 0 OR unknown != 0
 )
 ORDER BY unpriced DESC, unknown DESC, calls DESC, provider, model
-LIMIT {limit:UInt32}
+LIMIT {limit:UInt32} OFFSET {offset:UInt32}

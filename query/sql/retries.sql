@@ -19,4 +19,4 @@ SELECT *, throwIf(max(foreign) OVER () != 0, 'a row of another tenant') AS guard
     HAVING retries != 0 OR fallbacks != 0 OR hedges != 0 OR wasted != 0
 )
 ORDER BY retries DESC, wasted DESC{{range .Groups}}, {{.}}{{end}}
-LIMIT {limit:UInt32}
+LIMIT {limit:UInt32} OFFSET {offset:UInt32}

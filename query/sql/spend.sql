@@ -16,4 +16,4 @@ FROM (
     HAVING calls != 0 OR cost != 0 OR unpriced != 0 OR unknown != 0
 )
 ORDER BY at, cost DESC{{range .Groups}}, {{.}}{{end}}
-LIMIT {limit:UInt32}
+LIMIT {limit:UInt32} OFFSET {offset:UInt32}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// A file has one header and the rows of every page, is whole or not there, and a
+// name with a line break in the first row costs no row.
+func TestExportCSVFollowsPages(t *testing.T) {
+	pages := map[string]string{"": "user,cost_usd\n\"a\nb\",1\n", "c1": "user,cost_usd\nc,2\n", "c2": "user,cost_usd\nd,3\n"}
+	broken := false
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if broken && q.Get("cursor") == "c2" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprint(w, `{"detail":"ask again"}`)
+			return
+		}
+		if q.Get("format") != "csv" || q.Get("group_by") != "user" || r.URL.Path != "/api/v1/spend" {
+			t.Errorf("asked for %s", r.URL)
+		}
+		if next := map[string]string{"": "c1", "c1": "c2"}[q.Get("cursor")]; next != "" {
+			w.Header().Set("Link", "</api/v1/spend?cursor="+next+">; rel=\"next\"")
+		}
+		fmt.Fprint(w, pages[q.Get("cursor")])
+	}))
+	defer srv.Close()
+	run := func(args ...string) (string, error) {
+		g := &global{server: srv.URL}
+		root := &cobra.Command{Use: "flyball", SilenceErrors: true, SilenceUsage: true}
+		root.AddCommand(exportCommand(g), spendCommand(g))
+		var out strings.Builder
+		root.SetOut(&out)
+		root.SetArgs(args)
+		err := root.Execute()
+		return out.String(), err
+	}
+	const all = "user,cost_usd\n\"a\nb\",1\nc,2\nd,3\n"
+	f := func(want string, args ...string) {
+		t.Helper()
+		if got, err := run(args...); err != nil || got != want {
+			t.Errorf("%v: got %q and %v, want %q", args, got, err, want)
+		}
+	}
+	f(all, "export", "csv", "spend", "--by", "user")
+	f(all, "spend", "--csv", "--by", "user")
+	f(pages[""], "spend", "--csv", "--by", "user", "--limit", "1")
+	name := filepath.Join(t.TempDir(), "spend.csv")
+	f("", "export", "csv", "spend", "--by", "user", "--out", name)
+	if got, err := os.ReadFile(name); err != nil || string(got) != all {
+		t.Errorf("file: got %q and %v", got, err)
+	}
+	if _, err := run("export", "csv", "guards"); err == nil || !strings.Contains(err.Error(), "want one of spend, amplification") {
+		t.Errorf("an unknown question: %v", err)
+	}
+	broken = true
+	if _, err := run("export", "csv", "spend", "--by", "user", "--out", name+"2"); err == nil || !strings.Contains(err.Error(), "ask again") {
+		t.Errorf("a page that fails: %v", err)
+	}
+	if left, _ := filepath.Glob(name + "2*"); len(left) > 0 {
+		t.Errorf("a part of a file is left: %v", left)
+	}
+}
