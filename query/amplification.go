@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/big"
 	"slices"
+	"time"
 )
 
 // amplification answers how much work a request became. By a property of calls
@@ -95,6 +96,9 @@ func (a *API) retries(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	r.quarters()
+	if same, err := a.unchanged(ctx, r, asOf{}, time.Now()); same || err != nil {
+		return nil, err
+	}
 	q := r.question()
 	columns := []string{}
 	for _, d := range retryDimensions {

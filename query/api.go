@@ -70,7 +70,7 @@ func (a *API) Mount(r gin.IRouter) {
 	g.GET("/runs", a.handle(listLimits, paged(runDimensions[1:]...), a.runs))
 	// A run id is whatever the operator's attribute says, slashes included.
 	g.GET("/runs/*id", a.handle(limits{}, nil, a.run))
-	g.GET("/spend", a.handle(sumLimits, paged(slices.Concat(dimensions[1:], []string{"group_by", "interval"})...), a.spend))
+	g.GET("/spend", a.handle(sumLimits, paged(slices.Concat(dimensions[1:], []string{"group_by", "interval", "as_of"})...), a.spend))
 	g.GET("/amplification", a.handle(sumLimits, paged(slices.Concat(runDimensions[1:], callDimensions, []string{"group_by"})...), a.amplification))
 	g.GET("/retries", a.handle(sumLimits, paged(slices.Concat(retryDimensions[1:], []string{"group_by"})...), a.retries))
 	g.GET("/coverage", a.handle(sumLimits, paged(dimensions[1:]...), a.coverage))
@@ -289,7 +289,9 @@ func (a *API) handle(l limits, params []string, f func(context.Context, *request
 			a.fail(c, err)
 			return
 		}
-		c.Header("Cache-Control", "no-store")
+		if c.Writer.Header().Get("ETag") == "" {
+			c.Header("Cache-Control", "no-store")
+		}
 		if answer == nil {
 			return
 		}

@@ -175,7 +175,7 @@ type question struct {
 // it, into an error instead of another tenant's figures. It is outside because
 // ClickHouse may evaluate conditions of one WHERE in any order.
 func (r *request) question() *question {
-	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Newest": false, "After": false, "Info": runDimensions[1:]}}
+	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Newest": false, "After": false, "Instant": false, "BookedUntil": false, "Info": runDimensions[1:]}}
 	clause := "1"
 	if !r.all {
 		names := make([]string, len(r.tenants))
@@ -199,6 +199,7 @@ func (q *question) bind(name, typ string, value string) string {
 
 const (
 	clickhouseSeconds = "2006-01-02 15:04:05"
+	clickhouseMicros  = "2006-01-02 15:04:05.000000"
 	clickhouseNanos   = "2006-01-02 15:04:05.000000000"
 )
 

@@ -51,8 +51,22 @@ func (a *API) spend(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	now := time.Now()
+	known, err := r.knownAt(now)
+	if err != nil {
+		return nil, err
+	}
 	r.quarters()
+	if !known.instant.IsZero() {
+		if err := a.journalHas(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	if same, err := a.unchanged(ctx, r, known, now); same || err != nil {
+		return nil, err
+	}
 	q := r.question()
+	known.apply(q)
 	q.vars["Groups"], q.vars["At"], q.vars["Filter"] = groups, at, q.filter(r, dimensions)
 	q.rangeArgs(r)
 	q.paging(r, r.limit)
@@ -85,7 +99,11 @@ func (a *API) spend(ctx context.Context, r *request) (any, error) {
 		r.columns = append(append(r.columns, "calls", "cost_usd", "unpriced_calls", "unknown_calls", "estimated_calls", "sampled_calls"), tokenColumns()...)
 	}
 	more := all > uint64(r.offset+len(out))
-	return r.answer(row{"rows": out, "total": total, "truncated": more, "next": r.next(len(out), more)}), nil
+	answer := r.answer(row{"rows": out, "total": total, "truncated": more, "next": r.next(len(out), more)})
+	if known != (asOf{}) {
+		answer["as_of"] = known.String()
+	}
+	return answer, nil
 }
 
 // rangeArgs binds the time for the rollups.

@@ -48,6 +48,7 @@ func exportCSVCommand(g *global) *cobra.Command {
 	_ = fl.MarkHidden("csv") // it is
 	fl.StringVar(&f.groupBy, "by", "", "dimensions, comma-separated (default: those of the question)")
 	fl.StringVar(&f.interval, "interval", "", "of spend: a row per interval, e.g. 1h or 1d")
+	fl.StringVar(&f.asOf, "as-of", "", "of spend: what was known at the end of a UTC day, or before an instant")
 	fl.StringVar(&out, "out", "", "file to write (default: standard output)")
 	return c
 }

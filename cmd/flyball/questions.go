@@ -25,6 +25,7 @@ func spendCommand(g *global) *cobra.Command {
 	}}
 	f.flags(c, "tenant,model")
 	c.Flags().StringVar(&f.interval, "interval", "", "a row per interval, e.g. 1h or 1d")
+	c.Flags().StringVar(&f.asOf, "as-of", "", "what was known at the end of a UTC day, or before an instant")
 	return c
 }
 

@@ -10,7 +10,7 @@ FROM (
         sum(s.tok_output) AS tok_output, sum(s.tok_reasoning) AS tok_reasoning, sum(s.tok_input_audio) AS tok_input_audio, sum(s.tok_input_image) AS tok_input_image,
         sum(s.tok_output_audio) AS tok_output_audio, sum(s.tok_output_image) AS tok_output_image,
         max(NOT ({{.Allowed}})) AS foreign
-    FROM spend_15m AS s
+    FROM {{template "spend_lines" .}} AS s
     WHERE {{.Tenants}} AND s.at >= {from:DateTime('UTC')} AND s.at < {to:DateTime('UTC')} AND {{.Filter}}
     GROUP BY {{range .Groups}}{{.}}, {{end}}at
     HAVING calls != 0 OR cost != 0 OR unpriced != 0 OR unknown != 0

@@ -1,0 +1,131 @@
+package query
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/flyball/flyball/schema"
+)
+
+// asOf is what was known at some time: at the end of a UTC day, which the rollup
+// tells, or before an instant, which the journal does. The zero value is now.
+type asOf struct {
+	booked  time.Time // the last day that counts, midnight UTC
+	instant time.Time
+}
+
+// knownAt reads as_of: a date is the end of that UTC day, an instant is exclusive,
+// and one at midnight UTC is the end of the day before.
+func (r *request) knownAt(now time.Time) (asOf, error) {
+	v, ok := r.GetQuery("as_of")
+	if !ok {
+		return asOf{}, nil
+	}
+	const day = 24 * time.Hour
+	if t, err := time.Parse(time.DateOnly, v); err == nil {
+		if end := t.Add(day); end.After(now) {
+			return asOf{}, badRequest("as_of %s: that day has not ended, UTC; ask for an earlier one, for an instant that has passed, or without as_of for what is known now", v)
+		}
+		return asOf{booked: t}, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, v)
+	if err != nil {
+		return asOf{}, badRequest("as_of %q: want a date, for the end of that UTC day, or RFC 3339, e.g. 2026-11-30 or 2026-11-30T17:00:00Z", v)
+	}
+	switch {
+	case t.After(now):
+		return asOf{}, badRequest("as_of %s lies ahead; leave it out for what is known now", v)
+	case t.Year() < 1971:
+		return asOf{}, badRequest("as_of %q: want a year from 1971", v)
+	case t.Equal(t.UTC().Truncate(day)):
+		return asOf{booked: t.UTC().Add(-day)}, nil
+	}
+	return asOf{instant: t.UTC()}, nil
+}
+
+// apply makes a question one about what was known then.
+func (k asOf) apply(q *question) {
+	switch {
+	case !k.instant.IsZero():
+		q.vars["Instant"] = true
+		q.vars["Estimated"], q.vars["Sampled"] = bit(schema.FlagEstimated), bit(schema.FlagSampled)
+		// Entries are stamped with microseconds: the first of them at or after the instant.
+		q.bind("as_of", "String", k.instant.Add(time.Microsecond-1).Truncate(time.Microsecond).Format(clickhouseMicros))
+	case !k.booked.IsZero():
+		q.vars["BookedUntil"] = true
+		q.bind("booked", "Date", k.booked.Format(time.DateOnly))
+	}
+}
+
+// bit is a flag's position.
+func bit(f schema.Flags) int {
+	n := 0
+	for ; f > 1; f >>= 1 {
+		n++
+	}
+	return n
+}
+
+// String is how an answer says it.
+func (k asOf) String() string {
+	if !k.instant.IsZero() {
+		return k.instant.Format(time.RFC3339Nano)
+	}
+	return k.booked.Add(24 * time.Hour).Format(time.RFC3339)
+}
+
+// journalHas refuses an instant where entries of the time have expired from the journal.
+func (a *API) journalHas(ctx context.Context, r *request) error {
+	q := r.question()
+	q.rangeArgs(r)
+	var lacks bool
+	var oldest time.Time
+	err := a.ask(ctx, r, "journal_lacks.sql", q, func(get func(string) any) {
+		oldest = get("oldest").(time.Time)
+		lacks = get("first").(time.Time).Before(oldest)
+	})
+	if err == nil && lacks {
+		err = badRequest("entries of that time were booked before %s, where the journal begins now (retention.journal); ask for the end of a day instead, e.g. as_of=%s", oldest.Format(time.DateOnly), oldest.Format(time.DateOnly))
+	}
+	return err
+}
+
+// unchanged answers 304 where the caller has the answer already. Only a window is
+// given a tag that ended before this UTC day began, or one as of a day's end: its
+// figures move by corrections alone, and those are in the fingerprint.
+func (a *API) unchanged(ctx context.Context, r *request, k asOf, now time.Time) (bool, error) {
+	today := now.UTC().Truncate(24 * time.Hour)
+	fixed := r.Query("from") != "" && r.Query("to") != "" || r.Query("cursor") != ""
+	if !k.instant.IsZero() || !fixed || k.booked.IsZero() && r.to.After(today) {
+		return false, nil
+	}
+	q := r.question()
+	q.rangeArgs(r)
+	booked := k.booked
+	if booked.IsZero() {
+		booked = today.AddDate(1, 0, 0)
+	}
+	q.bind("booked", "Date", booked.Format(time.DateOnly))
+	var print uint64
+	if err := a.ask(ctx, r, "fingerprint.sql", q, func(get func(string) any) { print = get("print").(uint64) }); err != nil {
+		return false, err
+	}
+	h := fnv.New128a()
+	fmt.Fprintf(h, "2 %s %d %d %v %s %x", r.identity(), r.offset, r.limit, r.csv, k, print)
+	tag := `W/"` + base64.RawURLEncoding.EncodeToString(h.Sum(nil)) + `"`
+	r.Header("ETag", tag)
+	r.Header("Cache-Control", "private, no-cache")
+	for _, t := range strings.Split(r.GetHeader("If-None-Match"), ",") {
+		if t = strings.TrimSpace(t); t == tag || t == "*" {
+			r.Status(http.StatusNotModified)
+			r.Writer.WriteHeaderNow()
+			return true, nil
+		}
+	}
+	return false, nil
+}
