@@ -26,6 +26,7 @@ func questions(run string) []string {
 		"/api/v1/runs?" + during, "/api/v1/runs/" + run, "/api/v1/spend?" + during, "/api/v1/spend?group_by=tenant,user,model&interval=1h&" + during,
 		"/api/v1/amplification?group_by=tenant,workflow&" + during, "/api/v1/amplification?group_by=tenant,model&" + during,
 		"/api/v1/spend?as_of=2026-03-12T10:00:00Z&" + during, "/api/v1/spend?as_of=2026-03-12&group_by=tenant&" + during,
+		"/api/v1/close", "/api/v1/close?period=2026-03",
 		"/api/v1/retries?group_by=tenant,layer&" + during, "/api/v1/coverage?" + during, "/",
 	}
 }
@@ -239,6 +240,9 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 		s.post(entries...)
 	}
 	r := &request{tenants: []string{"t-1"}, conn: s.e.Reader(), from: noon.Add(-12 * time.Hour), to: noon.Add(12 * time.Hour)}
+	if code, body := s.send("/api/v1/close", "", `{"period":"2026-03"}`); code != http.StatusOK {
+		t.Fatal(code, body)
+	}
 	templates, err := sqlFiles.ReadDir("sql")
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +256,8 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 			q := r.question()
 			q.vars["Groups"], q.vars["Columns"], q.vars["At"], q.vars["History"] = []string{}, []string{}, "toDateTime(0, 'UTC')", false
 			q.vars["RunGroups"], q.vars["CallGroups"] = []string{}, []string{}
-			if strings.Contains(name, "spend") || strings.Contains(name, "retries") || strings.Contains(name, "coverage") || name == "journal_lacks.sql" || name == "fingerprint.sql" {
+			if strings.Contains(name, "spend") || strings.Contains(name, "retries") || strings.Contains(name, "coverage") || name == "journal_lacks.sql" || name == "fingerprint.sql" || name == "close.sql" || name == "close_frozen.sql" {
+				q.bind("period", "String", "2026-03")
 				q.bind("booked", "Date", "2100-01-01")
 				q.rangeArgs(r)
 			} else {

@@ -33,6 +33,12 @@ type Options struct {
 	// Quarantined is how many entries were set aside because ClickHouse refuses
 	// them, of all tenants; nil where nothing is ingested.
 	Quarantined func() uint64
+	// Write is the connection that a close is stored with; nil where months cannot
+	// be closed. It is up whenever Conn is.
+	Write func() driver.Conn
+	// Stored is the instant before which every entry that was recorded is in the
+	// journal; nil is now.
+	Stored func() time.Time
 	// SQL serves read-only SQL for operators; nil where there is none.
 	SQL    http.Handler
 	Logger *slog.Logger
@@ -74,6 +80,10 @@ func (a *API) Mount(r gin.IRouter) {
 	g.GET("/amplification", a.handle(sumLimits, paged(slices.Concat(runDimensions[1:], callDimensions, []string{"group_by"})...), a.amplification))
 	g.GET("/retries", a.handle(sumLimits, paged(slices.Concat(retryDimensions[1:], []string{"group_by"})...), a.retries))
 	g.GET("/coverage", a.handle(sumLimits, paged(dimensions[1:]...), a.coverage))
+	g.GET("/close", a.handle(sumLimits, []string{"period", "limit", "cursor", "format"}, a.closeReport))
+	if a.o.Write != nil {
+		g.POST("/close", a.close)
+	}
 	if a.o.SQL != nil {
 		g.GET("/sql", a.sql)
 		g.POST("/sql", a.sql)

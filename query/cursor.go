@@ -18,7 +18,7 @@ import (
 // page reads the cursor of a question about sums. That of calls and runs is theirs.
 func (r *request) page(params []string) error {
 	v := r.Query("cursor")
-	if v == "" || !slices.Contains(params, "group_by") && r.FullPath() != "/api/v1/coverage" {
+	if v == "" || !slices.Contains(params, "group_by") && r.FullPath() != "/api/v1/coverage" && r.FullPath() != "/api/v1/close" {
 		return nil
 	}
 	text, err := base64.RawURLEncoding.DecodeString(v)

@@ -8,8 +8,8 @@
 // unpriced, unknown or sampled, and that a total is of everything even where limit
 // cuts the rows (then truncated is true). Days begin in the tenant's zone; where
 // several tenants disagree, in UTC, and the answer says which. It refuses unknown
-// parameters, and without keys every caller but this machine. It reads ClickHouse
-// and writes nothing.
+// parameters, and without keys every caller but this machine. It reads ClickHouse;
+// the one thing it writes is the close of a month, for a key with role admin.
 //
 // spend, retries and coverage come from the quarter-hour rollup and widen from and
 // to to whole quarters; calls, runs and amplification are exact to the nanosecond.

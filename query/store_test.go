@@ -43,7 +43,7 @@ type store struct {
 func newStore(t *testing.T, change ...func(*Options)) *store {
 	t.Helper()
 	s := &store{t: t, e: schematest.Open(t)}
-	s.o = Options{Conn: func() driver.Conn { return s.e.Reader() }}
+	s.o = Options{Conn: func() driver.Conn { return s.e.Reader() }, Write: func() driver.Conn { return s.e.Conn() }}
 	for _, f := range change {
 		f(&s.o)
 	}

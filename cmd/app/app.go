@@ -327,6 +327,24 @@ func (a *App) conn() driver.Conn {
 	return nil
 }
 
+func (a *App) writer() driver.Conn { return a.engine.Load().Conn() }
+
+// stored is the instant before which every entry that was recorded is in the journal.
+func (a *App) stored() time.Time {
+	for range 20 {
+		now := time.Now()
+		st := a.pipeline.Status()
+		switch {
+		case st.Queued == 0:
+			return now
+		case st.LagSeconds > 0:
+			return now.Add(-time.Duration(st.LagSeconds*float64(time.Second)) - time.Second)
+		}
+		time.Sleep(20 * time.Millisecond) // the writer has not looked at the next entries yet
+	}
+	return time.Time{}
+}
+
 // listen opens every listener before any is served, so that a port in use is an
 // error of the start.
 func (a *App) listen() error {
@@ -467,7 +485,7 @@ func (a *App) router() (http.Handler, error) {
 		}
 		metrics.ServeHTTP(c.Writer, c.Request)
 	})
-	api := query.New(query.Options{Conn: a.conn, Keys: a.keys.Load, Zone: a.zone, SQL: http.HandlerFunc(a.sql), Quarantined: func() uint64 { return uint64(a.pipeline.Status().Quarantined) }, Logger: a.log})
+	api := query.New(query.Options{Conn: a.conn, Write: a.writer, Stored: a.stored, Keys: a.keys.Load, Zone: a.zone, SQL: http.HandlerFunc(a.sql), Quarantined: func() uint64 { return uint64(a.pipeline.Status().Quarantined) }, Logger: a.log})
 	api.Mount(r)
 	if err := api.MountPage(r, query.Setup{GRPC: a.addrs["otlp_grpc"], HTTP: a.addrs["otlp_http"], Console: console.Files()}); err != nil {
 		return nil, err

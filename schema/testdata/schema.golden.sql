@@ -1,3 +1,27 @@
+-- closes
+CREATE TABLE closes
+(
+    `tenant` String,
+    `period` String COMMENT 'the month, e.g. 2026-11',
+    `provider` String,
+    `model` String,
+    `starts_at` DateTime('UTC') COMMENT 'of the month, in the zone',
+    `ends_at` DateTime('UTC'),
+    `timezone` String,
+    `booked_through` Date COMMENT 'the last UTC day whose entries are in the sums',
+    `closed_at` DateTime64(6, 'UTC'),
+    `closed_by` String COMMENT 'the name of the key',
+    `lines` Int64,
+    `calls` Int64,
+    `unpriced` Int64,
+    `unknown` Int64,
+    `cost` Int128 COMMENT '1e-12 USD',
+    `wasted` Int128 COMMENT '1e-12 USD'
+)
+ENGINE = MergeTree
+ORDER BY (tenant, period, provider, model)
+SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 8192;
+
 -- journal
 CREATE TABLE journal
 (

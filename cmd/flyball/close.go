@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+)
+
+func closeCommand(g *global) *cobra.Command {
+	var tenants []string
+	var asOf string
+	c := &cobra.Command{Use: "close MONTH", Short: "Freeze what is known of a month, e.g. 2026-11; what is booked later shows as adjustments", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), exportTimeout)
+		defer cancel()
+		body := map[string]string{"period": args[0]}
+		if asOf != "" {
+			body["as_of"] = asOf
+		}
+		data, err := g.call(ctx, http.MethodPost, "/api/v1/close", url.Values{"tenant": tenants}, body)
+		if err != nil {
+			return err
+		}
+		if g.json {
+			_, err := cmd.OutOrStdout().Write(append(data, '\n'))
+			return err
+		}
+		var d map[string]any
+		if err := json.Unmarshal(data, &d); err != nil {
+			return fmt.Errorf("read answer: %w", err)
+		}
+		return table(cmd.OutOrStdout(), rowsOf(d, "closed"), "tenant", "month=period", "from", "to", "known before=as_of", "usd=cost_usd")
+	}}
+	c.Flags().StringSliceVar(&tenants, "tenant", nil, "tenant (repeatable; default: every tenant of the key)")
+	c.Flags().StringVar(&asOf, "as-of", "", "the last UTC day whose entries count (default: yesterday)")
+	c.AddCommand(closeShowCommand(g))
+	return c
+}
+
+func closeShowCommand(g *global) *cobra.Command {
+	var tenants []string
+	var csv bool
+	c := &cobra.Command{Use: "show [MONTH]", Short: "A closed month beside what is known now, or which months are closed", Args: cobra.MaximumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		q := url.Values{"tenant": tenants}
+		if csv {
+			q.Set("format", "csv")
+		}
+		if len(args) == 0 {
+			return g.ask(cmd, "/api/v1/close", q, func(w io.Writer, d map[string]any) error {
+				return table(w, rowsOf(d, "closes"), "month=period", "tenant", "known before=as_of", "closed=closed_at", "by=closed_by", "usd=cost_usd")
+			})
+		}
+		q.Set("period", args[0])
+		return g.ask(cmd, "/api/v1/close", q, printClose)
+	}}
+	c.Flags().StringSliceVar(&tenants, "tenant", nil, "tenant (repeatable)")
+	c.Flags().BoolVar(&csv, "csv", false, "print CSV")
+	return c
+}
+
+func printClose(w io.Writer, d map[string]any) error {
+	if err := table(w, rowsOf(d, "rows"), "tenant", "provider", "model", "frozen usd=frozen_usd", "now usd=current_usd", "adjustment usd=adjustment_usd", "calls=adjustment_calls"); err != nil {
+		return err
+	}
+	t, _ := d["total"].(map[string]any)
+	_, err := fmt.Fprintf(w, "closed at %s USD, now %s USD, adjusted by %s USD\n", cell(t["frozen_usd"]), cell(t["current_usd"]), cell(t["adjustment_usd"]))
+	return err
+}
