@@ -39,6 +39,8 @@ type Options struct {
 	// Stored is the instant before which every entry that was recorded is in the
 	// journal; nil is now.
 	Stored func() time.Time
+	// Prices tells the unit prices that a FOCUS file is split by; without it no cost is.
+	Prices UnitPrices
 	// SQL serves read-only SQL for operators; nil where there is none.
 	SQL    http.Handler
 	Logger *slog.Logger
@@ -80,6 +82,7 @@ func (a *API) Mount(r gin.IRouter) {
 	g.GET("/amplification", a.handle(sumLimits, paged(slices.Concat(runDimensions[1:], callDimensions, []string{"group_by"})...), a.amplification))
 	g.GET("/retries", a.handle(sumLimits, paged(slices.Concat(retryDimensions[1:], []string{"group_by"})...), a.retries))
 	g.GET("/coverage", a.handle(sumLimits, paged(dimensions[1:]...), a.coverage))
+	g.GET("/export/focus", a.handle(limits{}, []string{"from", "to", "format"}, a.focus))
 	g.GET("/close", a.handle(sumLimits, []string{"period", "limit", "cursor", "format"}, a.closeReport))
 	if a.o.Write != nil {
 		g.POST("/close", a.close)
@@ -244,7 +247,7 @@ func (a *API) open(c *gin.Context, l limits, params []string) (*request, error) 
 		return nil, err
 	}
 	r.zone = a.zone(&r)
-	if slices.Contains(params, "format") {
+	if slices.Contains(params, "limit") && slices.Contains(params, "format") {
 		if err := r.form(); err != nil {
 			return nil, err
 		}
@@ -305,7 +308,7 @@ func (a *API) handle(l limits, params []string, f func(context.Context, *request
 		if answer == nil {
 			return
 		}
-		if slices.Contains(params, "format") {
+		if slices.Contains(params, "limit") && slices.Contains(params, "format") {
 			c.Header("Vary", "Accept, Authorization")
 		}
 		if r.csv {

@@ -79,8 +79,8 @@ func (k asOf) String() string {
 	return k.booked.Add(24 * time.Hour).Format(time.RFC3339)
 }
 
-// journalHas refuses an instant where entries of the time have expired from the journal.
-func (a *API) journalHas(ctx context.Context, r *request) error {
+// journalHas refuses a question about entries, and says what to ask instead, where some of the time have expired from the journal.
+func (a *API) journalHas(ctx context.Context, r *request, instead string) error {
 	q := r.question()
 	q.rangeArgs(r)
 	var lacks bool
@@ -90,7 +90,7 @@ func (a *API) journalHas(ctx context.Context, r *request) error {
 		lacks = get("first").(time.Time).Before(oldest)
 	})
 	if err == nil && lacks {
-		err = badRequest("entries of that time were booked before %s, where the journal begins now (retention.journal); ask for the end of a day instead, e.g. as_of=%s", oldest.Format(time.DateOnly), oldest.Format(time.DateOnly))
+		err = badRequest("entries of that time were booked before %s, where the journal begins now (retention.journal); %s", oldest.Format(time.DateOnly), instead)
 	}
 	return err
 }

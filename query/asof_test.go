@@ -95,7 +95,7 @@ func TestSpendAsOfNeedsTheJournal(t *testing.T) {
 	if err := s.e.Conn().Exec(t.Context(), "ALTER TABLE journal DROP PARTITION 202603"); err != nil {
 		t.Fatal(err)
 	}
-	s.refuse("/api/v1/spend?as_of=2026-04-02T10:00:00Z&"+during, http.StatusBadRequest, "as_of=2026-04-01")
+	s.refuse("/api/v1/spend?as_of=2026-04-02T10:00:00Z&"+during, http.StatusBadRequest, "e.g. as_of=2026-04-02")
 	equal(t, "by day", show(list(s.get("/api/v1/spend?as_of=2026-03-31&" + during)["rows"]), "cost_usd"), "1")
 	if m := s.get("/api/v1/spend?as_of=2026-04-02T10:00:00Z&from=2026-05-01&to=2026-05-02"); len(list(m["rows"])) != 0 {
 		t.Errorf("another time: %v", m)

@@ -33,12 +33,17 @@ func (r *request) bucket() (sql string, err error) {
 	names := make([]string, len(intervals))
 	for i, in := range intervals {
 		if in.name == v {
-			zone := "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(r.zone.String()) + "'"
+			zone := "'" + quoteZone(r.zone) + "'"
 			return "toDateTime(" + fmt.Sprintf(in.sql, zone) + ", 'UTC')", nil
 		}
 		names[i] = in.name
 	}
 	return "", badRequest("interval %q: want one of %s", v, strings.Join(names, ", "))
+}
+
+// quoteZone is a zone's name inside of quotes.
+func quoteZone(zone *time.Location) string {
+	return strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(zone.String())
 }
 
 // spend answers what was spent, from the rollup.
@@ -58,7 +63,7 @@ func (a *API) spend(ctx context.Context, r *request) (any, error) {
 	}
 	r.quarters()
 	if !known.instant.IsZero() {
-		if err := a.journalHas(ctx, r); err != nil {
+		if err := a.journalHas(ctx, r, "ask for the end of a day, e.g. as_of="+known.instant.Format(time.DateOnly)); err != nil {
 			return nil, err
 		}
 	}

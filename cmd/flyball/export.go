@@ -19,7 +19,38 @@ const exportTimeout = 10 * time.Minute
 
 func exportCommand(g *global) *cobra.Command {
 	c := &cobra.Command{Use: "export", Short: "Files for finance"}
-	c.AddCommand(exportCSVCommand(g))
+	c.AddCommand(exportFocusCommand(g), exportCSVCommand(g))
+	return c
+}
+
+func exportFocusCommand(g *global) *cobra.Command {
+	var from, to, format, out string
+	var tenants []string
+	c := &cobra.Command{Use: "focus", Short: "A FOCUS 1.2 file of whole days, a row per tenant, day, model, price and kind of token", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		if st, err := os.Stdout.Stat(); format == "parquet" && out == "" && err == nil && st.Mode()&os.ModeCharDevice != 0 {
+			return usageError{fmt.Errorf("Parquet is no text for a terminal; name a file with --out")}
+		}
+		q := url.Values{"from": {from}, "to": {to}, "format": {format}, "tenant": tenants}
+		return g.save(cmd, out, func() error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), exportTimeout)
+			defer cancel()
+			resp, err := g.send(ctx, http.MethodGet, "/api/v1/export/focus", q, nil)
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			if _, err := io.Copy(cmd.OutOrStdout(), resp.Body); err != nil {
+				return fmt.Errorf("read export: %w", err)
+			}
+			return nil
+		})
+	}}
+	f := c.Flags()
+	f.StringVar(&from, "from", "", "first day, e.g. 2026-11-01")
+	f.StringVar(&to, "to", "", "the day after the last, e.g. 2026-12-01")
+	f.StringSliceVar(&tenants, "tenant", nil, "tenant (repeatable)")
+	f.StringVar(&format, "format", "csv", "csv or parquet")
+	f.StringVar(&out, "out", "", "file to write (default: standard output)")
 	return c
 }
 

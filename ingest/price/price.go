@@ -115,6 +115,9 @@ type Catalogue struct {
 
 	once  sync.Once
 	owner map[string]string // provider by model, for ProviderOf
+
+	indexed sync.Once
+	lines   map[string][]*line // by id, for UnitPrices
 }
 
 type fxRate struct {
