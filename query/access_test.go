@@ -26,7 +26,7 @@ func questions(run string) []string {
 		"/api/v1/runs?" + during, "/api/v1/runs/" + run, "/api/v1/spend?" + during, "/api/v1/spend?group_by=tenant,user,model&interval=1h&" + during,
 		"/api/v1/amplification?group_by=tenant,workflow&" + during, "/api/v1/amplification?group_by=tenant,model&" + during,
 		"/api/v1/spend?as_of=2026-03-12T10:00:00Z&" + during, "/api/v1/spend?as_of=2026-03-12&group_by=tenant&" + during,
-		"/api/v1/close", "/api/v1/close?period=2026-03", "/api/v1/export/focus?" + during,
+		"/api/v1/movers?group_by=tenant,workflow&" + during, "/api/v1/movers?group_by=tenant,model&" + during, "/api/v1/close", "/api/v1/close?period=2026-03", "/api/v1/export/focus?" + during,
 		"/api/v1/retries?group_by=tenant,layer&" + during, "/api/v1/coverage?" + during, "/",
 	}
 }
@@ -262,7 +262,9 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 			q.vars["RunGroups"], q.vars["CallGroups"] = []string{}, []string{}
 			q.vars["Day"], q.vars["RunDay"], q.vars["Late"] = "toDateTime(0, 'UTC')", "toDateTime(0, 'UTC')", "arrayCount(m -> m.1 > toDateTime(0), c.months)"
 			q.args = append(q.args, clickhouse.Named("above", []uint64{}), clickhouse.Named("minutes", []uint16{}), clickhouse.Named("by_clock", []string{}))
-			if strings.Contains(name, "spend") || strings.Contains(name, "retries") || strings.Contains(name, "coverage") || name == "journal_lacks.sql" || name == "fingerprint.sql" || name == "close.sql" || name == "close_frozen.sql" {
+			if strings.Contains(name, "spend") || strings.Contains(name, "retries") || strings.Contains(name, "coverage") || name == "journal_lacks.sql" || name == "fingerprint.sql" || name == "close.sql" || name == "close_frozen.sql" || name == "movers.sql" {
+				q.bind("base_from", "DateTime('UTC')", "2026-03-01 00:00:00")
+				q.bind("base_to", "DateTime('UTC')", "2026-03-02 00:00:00")
 				q.bind("period", "String", "2026-03")
 				q.bind("booked", "Date", "2100-01-01")
 				q.rangeArgs(r)

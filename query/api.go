@@ -82,6 +82,7 @@ func (a *API) Mount(r gin.IRouter) {
 	g.GET("/amplification", a.handle(sumLimits, paged(slices.Concat(runDimensions[1:], callDimensions, []string{"group_by"})...), a.amplification))
 	g.GET("/retries", a.handle(sumLimits, paged(slices.Concat(retryDimensions[1:], []string{"group_by"})...), a.retries))
 	g.GET("/coverage", a.handle(sumLimits, paged(dimensions[1:]...), a.coverage))
+	g.GET("/movers", a.handle(sumLimits, paged(slices.Concat(dimensions[1:], []string{"group_by", "base_from", "base_to"})...), a.movers))
 	g.GET("/export/focus", a.handle(limits{}, []string{"from", "to", "format"}, a.focus))
 	g.GET("/close", a.handle(sumLimits, []string{"period", "limit", "cursor", "format"}, a.closeReport))
 	if a.o.Write != nil {

@@ -55,7 +55,7 @@ func exportFocusCommand(g *global) *cobra.Command {
 }
 
 // exported are the questions that answer as CSV.
-var exported = []string{"spend", "amplification", "retries", "coverage", "calls", "runs"}
+var exported = []string{"spend", "amplification", "retries", "coverage", "calls", "runs", "movers"}
 
 func exportCSVCommand(g *global) *cobra.Command {
 	f := &filters{}

@@ -69,3 +69,16 @@ func TestExportCSVFollowsPages(t *testing.T) {
 		t.Errorf("a part of a file is left: %v", left)
 	}
 }
+
+func TestMoversPrintTheReasons(t *testing.T) {
+	var b strings.Builder
+	row := func(tenant string) map[string]any {
+		return map[string]any{"tenant": tenant, "before_usd": "1", "after_usd": "3", "change_usd": "2", "main": "mix", "effects": map[string]any{"volume": "0.5", "mix": "1.5"}}
+	}
+	if err := printMovers(&b, map[string]any{"rows": []any{row("t-1")}, "total": row(""), "base_from": "a", "base_to": "b"}, "tenant"); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(strings.Fields(b.String()), " "); !strings.Contains(got, "t-1 1 3 2 mix 0.5 - - 1.5 - - -") || !strings.HasSuffix(got, "from 1 to 3 USD, mostly by mix; compared with a to b") {
+		t.Errorf("got %s", got)
+	}
+}
