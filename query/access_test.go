@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -148,7 +149,15 @@ func TestKeysBindTenants(t *testing.T) {
 	s := newStore(t, func(o *Options) { o.Keys, o.SQL = ring, sql })
 	s.post(worked("t-1", "run-of-one", 1)...)
 	s.post(worked("t-2", "run-of-two", 1)...)
-	for _, path := range append(questions("run-of-two"), questions("run-of-one")...) {
+	files := []string{}
+	for _, path := range []string{"calls?", "runs?", "spend?group_by=tenant,user&", "amplification?group_by=tenant&", "retries?group_by=tenant,layer&", "coverage?", "movers?"} {
+		files = append(files, "/api/v1/"+path+"format=csv&"+during)
+	}
+	files = append(files, "/api/v1/close?format=csv&period=2026-03")
+	if code, body := s.send("/api/v1/close", secret["all"], `{"period":"2026-03"}`); code != http.StatusOK {
+		t.Fatal(code, body)
+	}
+	for _, path := range slices.Concat(questions("run-of-two"), questions("run-of-one"), files) {
 		if path == "/" {
 			continue // its set-up text has no tenant in it
 		}

@@ -296,6 +296,9 @@ func (a *API) handle(l limits, params []string, f func(context.Context, *request
 			a.fail(c, err)
 			return
 		}
+		if slices.Contains(params, "limit") && slices.Contains(params, "format") {
+			c.Header("Vary", "Accept, Authorization")
+		}
 		ctx, cancel := context.WithTimeout(c.Request.Context(), queryLimit)
 		defer cancel()
 		answer, err := f(ctx, r)
@@ -308,9 +311,6 @@ func (a *API) handle(l limits, params []string, f func(context.Context, *request
 		}
 		if answer == nil {
 			return
-		}
-		if slices.Contains(params, "limit") && slices.Contains(params, "format") {
-			c.Header("Vary", "Accept, Authorization")
 		}
 		if r.csv {
 			a.writeCSV(r, answer.(row))
