@@ -39,8 +39,9 @@ type UnitPrice struct {
 	List, Contracted *big.Rat
 }
 
-// UnitPrices tells unit prices, which entries do not carry. ok is false where the
-// line is not known any more; a price that has changed since is noticed by its sum.
+// UnitPrices tells unit prices, which entries do not carry. ok is false where neither
+// the line nor one in its place is known; prices that are not those that were used are
+// noticed, since they do not give the stored cost.
 type UnitPrices interface {
 	// Breaks are where the prices of a line change between calls of one tier: above
 	// these many input tokens, and for some lines at these minutes of the UTC day.

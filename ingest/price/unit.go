@@ -44,9 +44,10 @@ func (c *Catalogue) Breaks() (inputTokens []uint64, minutes []int, byClock []str
 }
 
 // UnitPrices are those that a line asks of a call like q, of which the tenant, the
-// service tier, the start and the size of the input matter. It reports false where
-// the line is no longer known, or its currency has no rate. They are those of now:
-// that the call was priced with the same is for the caller to check.
+// service tier, the start and the size of the input matter. A line that is no longer
+// known, as after every change of the catalogue's version, is stood in for by the one
+// that prices the call now. It reports false where there is none, or its currency has
+// no rate. Whether the call was priced with the same is for the caller to check.
 func (c *Catalogue) UnitPrices(id string, q *Query) ([]UnitPrice, bool) {
 	l := c.byID(id, q)
 	if l == nil {
@@ -103,14 +104,25 @@ func substitute(r *rates, i int) int {
 	return from
 }
 
-// byID is the line of that id: the one that prices the call now, else the only one.
+// byID is the line of that id: one that prices the call now, else the only one, else
+// the one that prices the call now.
 func (c *Catalogue) byID(id string, q *Query) *line {
+	var now *line
 	for _, l := range c.choose(q).lines {
-		if l.id == id && l.inForce(q.Start) {
+		if !l.inForce(q.Start) {
+			continue
+		}
+		if l.id == id {
 			return l
 		}
+		if now == nil {
+			now = l
+		}
 	}
-	if lines := c.index()[id]; len(lines) == 1 {
+	switch lines := c.index()[id]; len(lines) {
+	case 0:
+		return now
+	case 1:
 		return lines[0]
 	}
 	return nil

@@ -52,6 +52,9 @@ func TestUnitPricesAddUp(t *testing.T) {
 	if _, ok := c.UnitPrices("gone:openai/m-0", query("openai", "m-0", schema.Tokens{})); ok {
 		t.Error("a line that is not there has prices")
 	}
+	if u, ok := c.UnitPrices("older version:openai/cached", query("openai", "cached", schema.Tokens{})); !ok || len(u) < 3 {
+		t.Errorf("a line of an older version: %v %v", u, ok)
+	}
 	tokens, minutes, _ := c.Breaks()
 	if !slices.Equal(tokens, []uint64{200000}) || len(minutes) != 0 {
 		t.Errorf("breaks: %v %v", tokens, minutes)
