@@ -13,6 +13,7 @@ import (
 	"github.com/flyball/flyball/enforce/directive"
 	"github.com/flyball/flyball/enforce/ledger"
 	"github.com/flyball/flyball/enforce/page"
+	"github.com/flyball/flyball/schema"
 )
 
 // PolicyVersion is one state of the policy: who set it, when and why.
@@ -115,6 +116,12 @@ func (l *Loop) usePolicy(p *Policy) error {
 		default:
 			h.guard = g
 			if h.Index < 0 {
+				if g.Unpriced != "block" || g.Mode == "warn" {
+					l.release(h, "the guard takes what has no price now", "", now)
+				}
+				continue
+			}
+			if h.Version == l.version {
 				continue
 			}
 			v := g.judge(h.account, &h.account.Counts)
@@ -164,6 +171,12 @@ func (l *Loop) denyAll(g *Guard, now time.Time) {
 	h := &live{guard: g, Scoped: "everything that guard " + g.Name + " looks at", Index: len(g.rungs) - 1, Rung: r.At.String(), Version: l.version, Touched: now.UnixNano()}
 	h.ID, h.Guard, h.Issued, h.Action, h.Exempt, h.Outcome = g.Name+"/all", g.Name, now.UTC(), r.Do, g.Exempt, g.Outcome
 	h.Match, h.Window, h.Measure, h.Limit, h.Spent = matchOf(g), directive.Window{Kind: ledger.UnitNames[g.family.Window.Unit]}, g.Measure, g.measure.show(g.most), ""
+	switch {
+	case r.Do == directive.Throttle:
+		h.IntervalMS = 1000
+	case r.Do == directive.Downgrade:
+		h.Models, h.Tier = l.downgradeMap(g, l.ledger.Blank(g.index, now, func(directive.Dim) string { return "" }), now), g.Downgrade.ToTier
+	}
 	if slices.Contains(g.family.Scope, directive.Model) {
 		return // tool calls have no model; accounts of models speak for themselves
 	}
@@ -200,7 +213,7 @@ func (l *Loop) ReloadPolicy(text []byte) error {
 }
 
 func (l *Loop) setPolicy(text []byte, actor, reason, fileSHA string) (uint64, []PolicyError, error) {
-	p, doubts, err := ParsePolicy(text, l.o.PolicyCheck)
+	p, doubts, err := ParsePolicy(text, l.check())
 	if err != nil {
 		return 0, doubts, badInput("%v", err)
 	}
@@ -297,6 +310,8 @@ type LiveStatus struct {
 	Rung        string    `json:"rung"`
 	TriggeredBy time.Time `json:"span_received_at,omitzero"`
 	Leaked      leakage   `json:"leaked"`
+
+	org bool // over all tenants
 }
 
 // Live are the rungs that hold and that a reader may see, the newest first.
@@ -309,6 +324,7 @@ func (l *Loop) Live(allow func(tenant string) bool, guard string, most int) []Li
 			continue
 		}
 		s := LiveStatus{Directive: h.Directive, Shadow: h.Shadow, Scoped: h.Scoped, Rung: h.Rung, Leaked: h.leaked}
+		s.org = h.Tenant == ""
 		if h.Received != 0 {
 			s.TriggeredBy = time.UnixMilli(h.Received).UTC()
 		}
@@ -332,7 +348,7 @@ func (l *Loop) Release(id, actor, reason string, allow func(string) bool) error 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.live[id]
-	if h == nil || h.Tenant != "" && !allow(h.Tenant) {
+	if h == nil || h.Tenant != "" && !allow(h.Tenant) || h.Tenant == "" && !allow(schema.AllTenants) {
 		return InputError{Status: 404, Detail: fmt.Sprintf("no directive %q holds; see `flyball guard list`", id)}
 	}
 	now := time.Now()
@@ -347,7 +363,7 @@ func (l *Loop) Release(id, actor, reason string, allow func(string) bool) error 
 // pardon keeps a released rung as a shadow, so that only a higher one acts.
 func (l *Loop) pardon(h *live, now time.Time) {
 	p := *h
-	p.Shadow, p.Paged, p.Touched = true, "", now.UnixNano()
+	p.Shadow, p.Paged, p.Touched, p.Pardoned = true, "", now.UnixNano(), h.Index+1
 	p.Reason = "released by hand"
 	l.live[p.ID] = &p
 	l.byKey[string(p.Key)] = append(l.byKey[string(p.Key)], &p)
@@ -355,8 +371,28 @@ func (l *Loop) pardon(h *live, now time.Time) {
 	l.put(&p)
 }
 
-// UseReceivers replaces who is paged.
-func (l *Loop) UseReceivers(r []page.Receiver) error { return l.pager.UseReceivers(r) }
+// UseReceivers replaces who is paged, and what policies may name from now on.
+func (l *Loop) UseReceivers(r []page.Receiver) error {
+	if err := l.pager.UseReceivers(r); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.o.PolicyCheck.Receivers != nil {
+		l.o.PolicyCheck.Receivers = []string{}
+		for _, x := range r {
+			l.o.PolicyCheck.Receivers = append(l.o.PolicyCheck.Receivers, x.Name)
+		}
+	}
+	return nil
+}
+
+// check is what a policy may refer to.
+func (l *Loop) check() PolicyOptions {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.o.PolicyCheck
+}
 
 // Pager sends pages.
 func (l *Loop) Pager() *page.Pager { return l.pager }

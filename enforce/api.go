@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -26,12 +27,14 @@ type api struct {
 	l       *Loop
 	keys    func() *schema.Keyring
 	journal func(tenant string) (Journal, func() uint64)
+
+	backtesting sync.Mutex // held by the one that runs
 }
 
 // Mount adds the routes of enforcement to a router. journal, which may be nil while
 // ClickHouse is not up, is what backtests and verifications read.
 func (l *Loop) Mount(r gin.IRouter, keys func() *schema.Keyring, journal func(tenant string) (Journal, func() uint64)) {
-	a := &api{l, keys, journal}
+	a := &api{l: l, keys: keys, journal: journal}
 	g := r.Group("/api/v1")
 	g.GET("/guards", a.as(a.guards, schema.KeyRead, schema.KeyLimiter))
 	g.GET("/guards/live", a.as(a.live, schema.KeyRead, schema.KeyLimiter))
@@ -177,7 +180,15 @@ func (a *api) live(c *gin.Context, key schema.Key) error {
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, gin.H{"live": a.l.Live(allow, c.Query("guard"), n)})
+	list := a.l.Live(allow, c.Query("guard"), n)
+	if !key.AllowsAll() {
+		for i := range list {
+			if list[i].org {
+				list[i].Reason, list[i].Spent, list[i].Limit, list[i].Leaked = feed.OrgReason, "", "", leakage{}
+			}
+		}
+	}
+	c.JSON(http.StatusOK, gin.H{"live": list})
 	return nil
 }
 
@@ -210,6 +221,8 @@ func (a *api) backtest(c *gin.Context, key schema.Key) error {
 		return err
 	}
 	switch {
+	case in.Tenant == "" && !key.AllowsAll() && key.Tenant == "":
+		return badInput("say the tenant: this key is for several")
 	case in.Tenant == "" && !key.AllowsAll():
 		in.Tenant = key.Tenant
 	case in.Tenant != "" && !key.Allows(in.Tenant):
@@ -229,9 +242,16 @@ func (a *api) backtest(c *gin.Context, key schema.Key) error {
 	if journal == nil {
 		return unavailable(time.Second, "ClickHouse is not up yet; see /readyz")
 	}
+	if !a.backtesting.TryLock() { // it holds the counters of its own in memory
+		return unavailable(10*time.Second, "a backtest is running already; ask again when it is done")
+	}
+	defer a.backtesting.Unlock()
 	ctx, cancel := context.WithTimeout(c.Request.Context(), backtestWithin)
 	defer cancel()
 	r, err := Backtest(ctx, p, Options{Pricer: a.l.o.Pricer, Zone: a.l.o.Zone}, journal, in.Since, in.Until)
+	if errors.Is(err, errTooManyAccounts) {
+		return badInput("%v", err)
+	}
 	if err != nil {
 		a.l.o.Logger.Error("backtest", "err", err)
 		return unavailable(time.Second, "the journal could not be read; ask for a shorter time or see the server's log")
@@ -283,7 +303,7 @@ func (a *api) budgets(c *gin.Context, key schema.Key) error {
 		if call.Tenant == "" {
 			return badInput("say the tenant as well: tenant=")
 		}
-		list, err := a.l.BudgetsFor(&call)
+		list, err := a.l.BudgetsFor(&call, key.AllowsAll())
 		if err != nil {
 			return err
 		}
@@ -362,7 +382,7 @@ func (a *api) setPolicy(c *gin.Context, key schema.Key) error {
 		return err
 	}
 	if in.DryRun {
-		_, doubts, err := ParsePolicy([]byte(in.Text), a.l.o.PolicyCheck)
+		_, doubts, err := ParsePolicy([]byte(in.Text), a.l.check())
 		if err != nil {
 			return badInput("%v", err)
 		}
@@ -480,14 +500,16 @@ func (a *api) ack(c *gin.Context, key schema.Key) error {
 	return nil
 }
 
-func (a *api) headroom(c *gin.Context, _ schema.Key) error {
+// headroom takes what providers said. The light it turns is everybody's, so it has to
+// come from who may act for every tenant; of others it is taken and turns nothing.
+func (a *api) headroom(c *gin.Context, key schema.Key) error {
 	var in struct {
 		Headroom []Headroom `json:"headroom"`
 	}
 	if err := body(c, &in); err != nil {
 		return err
 	}
-	if err := a.l.Report(c.Param("id"), in.Headroom); err != nil {
+	if err := a.l.Report(c.Param("id"), in.Headroom, key.AllowsAll()); err != nil {
 		return err
 	}
 	c.Status(http.StatusNoContent)
@@ -611,6 +633,9 @@ func ownCall(c *directive.Call, key schema.Key) error {
 		if len(v) > 1024 {
 			return badInput("a value of the call is longer than 1,024 bytes")
 		}
+	}
+	if c.InputTokens > maxTokens || c.MaxOutputTokens > maxTokens {
+		return badInput("a call of more than %d tokens is none", uint64(maxTokens))
 	}
 	c.TraceID = strings.ToLower(c.TraceID)
 	c.Key = key.Name

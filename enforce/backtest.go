@@ -3,6 +3,7 @@ package enforce
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -51,6 +52,11 @@ type ScopeCount struct {
 	Fired int        `json:"fired"`
 	Saved schema.Sum `json:"saved_usd"`
 }
+
+// maxBacktest bounds the memory of a backtest, at half a kilobyte an account or line.
+const maxBacktest = 2_000_000
+
+var errTooManyAccounts = errors.New("the backtest needs more memory than it may have; ask for a shorter time, one tenant, or fewer guards of runs and users")
 
 // stopsFor is how long a kill switch that trips in a backtest is taken to stay on.
 const stopsFor = time.Hour
@@ -153,6 +159,9 @@ func (b *backtest) entry(e *schema.Entry) error {
 			return nil
 		}
 		p.Exposure, p.Cost = left, left
+	}
+	if n, _, _ := b.ledger.Stats(); n+len(b.left)+len(b.live) > maxBacktest {
+		return errTooManyAccounts
 	}
 	if err := b.ledger.Apply(e, 0); err != nil {
 		return err

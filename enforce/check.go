@@ -1,10 +1,13 @@
 package enforce
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/flyball/flyball/enforce/directive"
@@ -65,7 +68,7 @@ type Budget struct {
 	Leases      string           `json:"leases"`
 	Left        string           `json:"left"`
 	Window      directive.Window `json:"window"`
-	AsOf        time.Time        `json:"as_of"` // of the last entry that changed it
+	AsOf        time.Time        `json:"as_of,omitzero"` // of the last entry that changed it
 	Mode        string           `json:"mode"`
 	Warming     bool             `json:"warming,omitempty"`
 	UnclearTool int64            `json:"unclear_tool_calls,omitempty"` // of unknown effect, not part of external_writes
@@ -184,19 +187,19 @@ func (l *Loop) weigh(c *directive.Call, now time.Time, asks bool) (weight, error
 			a *ledger.Account
 		}
 		var worst *hit
-		look := func() error {
+		look := func(call *directive.Call) error {
 			worst, w.tightest = nil, nil
 			for i := range l.policy.Guards {
 				g := &l.policy.Guards[i]
-				if len(g.rungs) == 0 || !g.meets(c, d.Criticality) {
+				if len(g.rungs) == 0 || !g.meets(call, d.Criticality) {
 					continue
 				}
-				a, err := l.ledger.Find(g.index, now, c.Value, false)
+				a, err := l.ledger.Find(g.index, now, call.Value, false)
 				if err != nil {
 					return err
 				}
 				if a == nil {
-					a = &ledger.Account{Family: g.index}
+					a = l.ledger.Blank(g.index, now, call.Value)
 				}
 				i, _ := g.asked(a, ask)
 				if g.Measure == "cost" && g.Mode == "enforce" && !slices.Contains(g.Exempt, d.Criticality) {
@@ -212,7 +215,9 @@ func (l *Loop) weigh(c *directive.Call, now time.Time, asks bool) (weight, error
 			}
 			return nil
 		}
-		if err := look(); err != nil {
+		cheaper := *c
+		cheaper.Model = model
+		if err := look(&cheaper); err != nil {
 			return w, err
 		}
 		if worst != nil && worst.r.Do == directive.Downgrade && d.Verdict != directive.Downgraded {
@@ -224,14 +229,15 @@ func (l *Loop) weigh(c *directive.Call, now time.Time, asks bool) (weight, error
 			if m != "" && m != c.Model {
 				w.Decision.Verdict, w.Decision.Model, w.Decision.Guard, w.Decision.Outcome = directive.Downgraded, m, worst.g.Name, worst.g.Outcome
 				w.Decision.Reason = l.reasonFor(worst.g, worst.a, ask)
-				if asks { // the ask is that of the cheaper model, and every budget is asked again
-					w.ask = l.askOf(c, m, now)
-					if err := look(); err != nil {
-						return w, err
-					}
-				}
-				cheaper := *c
+				// The ask is that of the cheaper model, and every budget is asked again: it may
+				// have one of its own.
 				cheaper.Model = m
+				if asks {
+					w.ask = l.askOf(c, m, now)
+				}
+				if err := look(&cheaper); err != nil {
+					return w, err
+				}
 				if dd := l.set.Decide(&cheaper, now); dd.Verdict == directive.Deny {
 					w.Decision = dd
 					worst = nil
@@ -349,11 +355,16 @@ func answerOf(d *directive.Decision) Answer {
 	return a
 }
 
+// weighAlone is weigh for who does not hold mu.
+func (l *Loop) weighAlone(c *directive.Call) (weight, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.weigh(c, time.Now(), false)
+}
+
 // Check answers for a call without reserving anything.
 func (l *Loop) Check(c *directive.Call) (Answer, error) {
-	l.mu.Lock()
-	w, err := l.weigh(c, time.Now(), false)
-	l.mu.Unlock()
+	w, err := l.weighAlone(c)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -364,9 +375,7 @@ func (l *Loop) Check(c *directive.Call) (Answer, error) {
 // Decide is Check for gateways: the decision itself, and the budget that has the
 // least left.
 func (l *Loop) Decide(c *directive.Call) (directive.Decision, *Tightest, error) {
-	l.mu.Lock()
-	w, err := l.weigh(c, time.Now(), false)
-	l.mu.Unlock()
+	w, err := l.weighAlone(c)
 	if err == nil {
 		l.metrics.checks.WithLabelValues(w.Decision.Verdict.String()).Inc()
 	}
@@ -377,9 +386,18 @@ func (l *Loop) Decide(c *directive.Call) (directive.Decision, *Tightest, error) 
 // comes: a hold without a lease before it. cost is what the gateway says it cost, 0
 // where it says tokens.
 func (l *Loop) Charge(c directive.Call, u Settlement, cost schema.Money, key string) error {
-	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := time.Now()
+	if len(l.book.leases) >= maxLeases {
+		return unavailable(time.Second, "there are %d open leases", maxLeases)
+	}
+	if u.ResponseID != "" && l.book.seen[hashText(responseKey(c.Tenant, u.ResponseID))] ||
+		c.SpanID != "" && l.book.seen[hashText(spanKey(c.Tenant, strings.ToLower(c.TraceID), strings.ToLower(c.SpanID)))] {
+		return nil // the span came first
+	}
+	var id [16]byte
+	_, _ = rand.Read(id[:])
 	tokens, err := u.Counts()
 	if err != nil {
 		return err
@@ -395,7 +413,7 @@ func (l *Loop) Charge(c directive.Call, u Settlement, cost schema.Money, key str
 	if err != nil {
 		return err
 	}
-	p := &promise{ID: fmt.Sprintf("charge-%d-%s", now.UnixNano(), key), Key: key, Call: c, Ask: pendingOf(ask), Accounts: accounts, Hold: true, Made: now.UnixNano(), Expires: now.Add(holdTTL).UnixNano(), Response: u.ResponseID, Usage: &u}
+	p := &promise{ID: "charge-" + hex.EncodeToString(id[:]), Key: key, Call: c, Ask: pendingOf(ask), Accounts: accounts, Hold: true, Made: now.UnixNano(), Expires: now.Add(holdTTL).UnixNano(), Response: u.ResponseID, Usage: &u}
 	if err := l.addPromise(p); err != nil {
 		return err
 	}
@@ -454,7 +472,10 @@ func (l *Loop) budget(g *Guard, a *ledger.Account) Budget {
 	values, run := l.ledger.Scope(a)
 	_, warming := l.ledger.Warming(a.Family)
 	b := Budget{Guard: g.Name, Scope: scopeText(values, run), Measure: g.Measure, Limit: g.measure.show(g.most), Spend: g.measure.show(g.measure.value(g, a, &a.Counts)), Holds: g.measure.show(schema.Sum{}), Leases: g.measure.show(schema.Sum{}),
-		Window: windowOf(g.family.Window, a), AsOf: time.Unix(0, a.Touched).UTC(), Mode: g.Mode, Warming: warming, UnclearTool: a.Unclear}
+		Window: windowOf(g.family.Window, a), Mode: g.Mode, Warming: warming, UnclearTool: a.Unclear}
+	if a.Touched != 0 {
+		b.AsOf = time.Unix(0, a.Touched).UTC()
+	}
 	if g.measure.pending != nil {
 		b.Holds, b.Leases = g.measure.show(g.measure.pending(&a.Holds)), g.measure.show(g.measure.pending(&a.Leases))
 	}
@@ -465,20 +486,23 @@ func (l *Loop) budget(g *Guard, a *ledger.Account) Budget {
 }
 
 // BudgetsFor are the budgets that apply to a call, whether or not anything was
-// counted on them yet.
-func (l *Loop) BudgetsFor(c *directive.Call) ([]Budget, error) {
+// counted on them yet; with org also those over all tenants.
+func (l *Loop) BudgetsFor(c *directive.Call, org bool) ([]Budget, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	var out []Budget
 	for i := range l.policy.Guards {
 		g := &l.policy.Guards[i]
-		if len(g.rungs) == 0 || !g.meets(c, l.policy.Critical.Criticality(c)) {
+		if len(g.rungs) == 0 || g.family.Org && !org || !g.meets(c, l.policy.Critical.Criticality(c)) {
 			continue
 		}
-		a, err := l.ledger.Find(g.index, now, c.Value, true)
+		a, err := l.ledger.Find(g.index, now, c.Value, false)
 		if err != nil {
 			return nil, err
+		}
+		if a == nil {
+			a = l.ledger.Blank(g.index, now, c.Value)
 		}
 		out = append(out, l.budget(g, a))
 	}

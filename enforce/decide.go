@@ -35,6 +35,7 @@ type live struct {
 	Received int64  `json:"received"` // of the span that crossed, unix ms; 0 where none did
 	Ended    int64  `json:"ended"`    // of that span, unix ns
 	Paged    string `json:"paged,omitempty"`
+	Pardoned int    `json:"pardoned,omitempty"` // released by hand up to this rung, counted from 1
 
 	account *ledger.Account
 	guard   *Guard
@@ -86,6 +87,9 @@ func (f *effects) empty() bool {
 func (l *Loop) judgeTouched() error {
 	now := time.UnixMicro(l.clock)
 	for _, t := range l.ledger.Touched() {
+		if t.Family < 0 {
+			continue // the policy changed while the record was applied
+		}
 		for _, g := range l.byFamily[t.Family] {
 			if err := l.judge(g, t.Account, now, true); err != nil {
 				return err
@@ -175,7 +179,7 @@ func (l *Loop) raise(g *Guard, a *ledger.Account, v verdict, held *live, now tim
 		l.byKey[a.Key()] = append(l.byKey[a.Key()], h)
 		a.Pinned++
 	}
-	h.Action, h.Exempt, h.Outcome, h.Shadow = r.Do, g.Exempt, g.Outcome, g.Mode == "warn"
+	h.Action, h.Exempt, h.Outcome, h.Shadow = r.Do, g.Exempt, g.Outcome, g.Mode == "warn" || v.rung < h.Pardoned
 	h.Match = matchOf(g)
 	h.Measure, h.Limit, h.Spent = g.Measure, g.measure.show(g.most), g.measure.show(v.value)
 	h.Rung, h.Index, h.Version, h.Touched = r.At.String(), v.rung, l.version, now.UnixNano()
@@ -199,7 +203,7 @@ func (l *Loop) raise(g *Guard, a *ledger.Account, v verdict, held *live, now tim
 		kind = "release"
 	}
 	l.event(h.event(kind, now))
-	if up {
+	if up && v.rung >= h.Pardoned {
 		l.pageFor(h, g, r, now)
 	}
 	return nil
@@ -533,6 +537,9 @@ func (l *Loop) refreshLive(now time.Time) error {
 		case h.Guard == "light" || h.all():
 		case h.guard == nil || h.account == nil:
 			l.release(h, "the guard is gone", "", now)
+		case h.Index < 0 && h.Directive.Window.Kind == "rolling" && now.UnixNano()-h.Touched > int64(l.ledger.Window(h.account.Family).Over):
+			l.release(h, "the window has passed", "", now)
+		case h.Index < 0:
 		case h.Directive.Window.Kind == "rolling":
 			l.ledger.Advance(h.account, now)
 			if err := l.judge(h.guard, h.account, now, false); err != nil {
@@ -558,7 +565,8 @@ func (l *Loop) blockUnpriced(g *Guard, e *schema.Entry) {
 	}
 	c.Model = strings.Clone(c.Model) // it is part of a record
 	id := directiveID(g, a) + "/unpriced/" + c.Model
-	if l.live[id] != nil {
+	if h := l.live[id]; h != nil {
+		h.Touched = now.UnixNano()
 		return
 	}
 	values, run := l.ledger.Scope(a)
@@ -657,7 +665,7 @@ func (l *Loop) Events(allow func(tenant string) bool, from, to time.Time, most i
 		if err := json.Unmarshal(v, &e); err != nil {
 			return err
 		}
-		if e.Tenant == "" || allow(e.Tenant) {
+		if e.Tenant != "" && allow(e.Tenant) || e.Tenant == "" && allow(schema.AllTenants) {
 			out = append(out, e)
 			if len(out) > 4*most {
 				out = slices.Delete(out, 0, len(out)-most)

@@ -131,6 +131,9 @@ func (g *Guard) asked(a *ledger.Account, ask *ledger.Pending) (rung int, left sc
 // releases reports whether a value is so far under the limit that what was done
 // about it is taken back early.
 func (g *Guard) releases(value schema.Sum, r int) bool {
+	if r < 0 || r >= len(g.rungs) {
+		return true // of a ladder that is no more
+	}
 	t := new(big.Int).Mul(g.rungs[r].threshold.Big(), big.NewInt(int64(g.ReleaseBelow)))
 	t.Quo(t, big.NewInt(100_000))
 	s, err := schema.SumFromBig(t)

@@ -17,7 +17,7 @@ var measureDeadline = &measure{
 		if a.First == 0 {
 			return schema.Sum{}
 		}
-		return schema.SumOf(max(0, a.Ended-a.First))
+		return schema.SumOf(max(0, a.Latest-a.First))
 	},
 	parse: func(s string) (*big.Int, error) {
 		d, err := time.ParseDuration(s)

@@ -201,7 +201,10 @@ func (l *Loop) judgeKill(now time.Time) error {
 	why := l.tripped()
 	switch {
 	case why == "":
-		l.kill.Suspended = time.Time{}
+		if !l.kill.Suspended.IsZero() {
+			l.kill.Suspended = time.Time{}
+			l.effects.kill = true // so that it is stored
+		}
 		if !l.kill.On && l.kill.Paged != "" { // warn mode said so
 			l.resolveKill("spend is under the limit again", "nothing", now)
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,11 +20,13 @@ import (
 
 // How long promises stay.
 const (
-	leaseTTL    = time.Minute      // without a heartbeat
-	leaseGrace  = 30 * time.Minute // longest call and 10 minutes: then nobody will report it any more
-	holdTTL     = 10 * time.Minute // until a reported call without a span becomes an entry of its own
-	maxLeases   = 1_000_000
-	seenEntries = 1 << 18
+	leaseTTL      = time.Minute      // without a heartbeat
+	leaseGrace    = 30 * time.Minute // longest call and 10 minutes: then nobody will report it any more
+	holdTTL       = 10 * time.Minute // until a reported call without a span becomes an entry of its own
+	giveUpPosting = time.Hour        // a reported call that nobody takes
+	maxLeases     = 1_000_000
+	seenEntries   = 1 << 18
+	maxTokens     = 1_000_000_000_000 // of one count of a call: beyond, it is a mistake
 )
 
 // promise is a lease, or the hold that it became when it was settled.
@@ -39,6 +42,8 @@ type promise struct {
 	Posted   bool           `json:"posted,omitempty"` // the span came before it was settled
 	Response string         `json:"response_id,omitempty"`
 	Usage    *Settlement    `json:"usage,omitempty"`
+
+	posting bool // it is being booked
 }
 
 type accountRef struct {
@@ -343,8 +348,14 @@ func (l *Loop) expireBook(now time.Time) error {
 			}
 			continue
 		}
-		if p.Hold && p.Usage != nil && p.Call.TraceID != "" && p.Call.SpanID != "" && l.o.Post != nil {
-			late = append(late, p)
+		if p.Hold && p.Usage != nil && p.Call.TraceID != "" && p.Call.SpanID != "" && l.o.Post != nil && n < end+int64(giveUpPosting) {
+			// It stays until it is booked: its entry takes its place then.
+			l.book.next = n + int64(10*time.Second)
+			if !p.posting {
+				p.posting = true
+				late = append(late, p)
+			}
+			continue
 		}
 		if !p.Hold {
 			l.metrics.leases.WithLabelValues("expired").Inc()
@@ -357,9 +368,15 @@ func (l *Loop) expireBook(now time.Time) error {
 	if len(late) > 0 {
 		l.done.Go(func() {
 			for _, p := range late {
-				if err := l.o.Post(p.Call, *p.Usage, time.Unix(0, p.Made)); err != nil {
-					l.o.Logger.Error("a reported call was not booked", "lease", p.ID, "err", err)
+				err := l.o.Post(p.Call, *p.Usage, time.Unix(0, p.Made))
+				l.mu.Lock()
+				p.posting = false
+				if err != nil {
+					l.o.Logger.Error("a reported call is not booked yet", "lease", p.ID, "err", err)
+				} else if derr := l.dropPromise(p); derr != nil {
+					l.failed(derr)
 				}
+				l.mu.Unlock()
 			}
 		})
 	}
@@ -423,69 +440,70 @@ func (l *Loop) Reserve(ctx context.Context, calls []directive.Call, key string) 
 	if len(calls) == 0 || len(calls) > 1000 {
 		return nil, nil, badInput("a plan has 1 to 1,000 calls")
 	}
-	now := time.Now()
+	leases, answers, end, err := l.reserve(calls, key)
+	if err != nil || leases == nil {
+		if err == nil {
+			l.metrics.leases.WithLabelValues("refused").Inc()
+		}
+		return nil, answers, err
+	}
+	l.metrics.leases.WithLabelValues("granted").Add(float64(len(leases)))
+	return leases, answers, l.log.Sync(ctx, end)
+}
+
+func (l *Loop) reserve(calls []directive.Call, key string) (leases []Lease, answers []Answer, end uint64, err error) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
 	if now.Before(l.book.noNewUntil) {
-		l.mu.Unlock()
-		return nil, nil, unavailable(l.book.noNewUntil.Sub(now), "leases of before a restore may still be in use")
+		return nil, nil, 0, unavailable(l.book.noNewUntil.Sub(now), "leases of before a restore may still be in use")
 	}
 	if len(l.book.leases)+len(calls) > maxLeases {
-		l.mu.Unlock()
-		return nil, nil, unavailable(time.Second, "there are %d open leases", maxLeases)
+		return nil, nil, 0, unavailable(time.Second, "there are %d open leases", maxLeases)
 	}
 	var made []*promise
-	answers := make([]Answer, 0, len(calls))
-	undo := func() error {
+	granted := false
+	defer func() {
 		for _, p := range made {
-			if err := l.dropPromise(p); err != nil {
-				return err
+			if granted {
+				break
+			}
+			if derr := l.dropPromise(p); derr != nil {
+				err = errors.Join(err, derr)
 			}
 			delete(l.book.changed, p.ID)
 		}
-		return nil
-	}
+	}()
 	for i := range calls {
 		c := calls[i]
 		w, err := l.weigh(&c, now, true)
-		if err == nil && w.Decision.Verdict == directive.Deny || err != nil {
-			if uerr := undo(); err == nil {
-				err = uerr
-			}
-			l.mu.Unlock()
-			l.metrics.leases.WithLabelValues("refused").Inc()
-			return nil, []Answer{w.Answer}, err
+		if err != nil || w.Decision.Verdict == directive.Deny {
+			return nil, []Answer{w.Answer}, 0, err
 		}
 		if w.Decision.Verdict == directive.Downgraded {
 			c.Model = w.Decision.Model
 		}
 		accounts, err := l.refs(&c, now)
 		if err != nil {
-			l.mu.Unlock()
-			return nil, nil, err
+			return nil, nil, 0, err
 		}
 		var id [16]byte
 		_, _ = rand.Read(id[:])
 		p := &promise{ID: hex.EncodeToString(id[:]), Key: key, Call: c, Ask: pendingOf(w.ask), Accounts: accounts, Made: now.UnixNano(), Expires: now.Add(leaseTTL).UnixNano()}
-		if err := l.addPromise(p); err != nil { // so that the next call of the plan sees it
-			l.mu.Unlock()
-			return nil, nil, err
-		}
 		made = append(made, p)
+		if err := l.addPromise(p); err != nil { // so that the next call of the plan sees it
+			return nil, nil, 0, err
+		}
 		answers = append(answers, w.Answer)
 	}
-	end, err := l.appendOwn(&own{Op: "reserve", Promise: made, At: now.UnixNano()})
-	if err != nil {
-		err = fmt.Errorf("%w; %v", err, undo())
-		l.mu.Unlock()
-		return nil, nil, err
+	if end, err = l.appendOwn(&own{Op: "reserve", Promise: made, At: now.UnixNano()}); err != nil {
+		return nil, nil, 0, err
 	}
-	out := make([]Lease, 0, len(made))
+	granted = true
 	for i, p := range made {
-		out = append(out, Lease{Lease: l.token(p), ExpiresAt: time.Unix(0, p.Expires).UTC(), Model: answers[i].Model, USD: p.Ask.USD.String()})
+		leases = append(leases, Lease{Lease: l.token(p), ExpiresAt: time.Unix(0, p.Expires).UTC(), Model: answers[i].Model, USD: p.Ask.USD.String()})
 	}
-	l.mu.Unlock()
-	l.metrics.leases.WithLabelValues("granted").Add(float64(len(made)))
-	return out, answers, l.log.Sync(ctx, end)
+	return leases, answers, end, nil
 }
 
 // appendOwn adds an own record to the log; what it says is applied already. mu is held.
@@ -575,6 +593,9 @@ func (u *Settlement) Counts() (t schema.Tokens, err error) {
 		i := slices.Index(schema.TokenNames[:], name)
 		if i < 0 {
 			return t, badInput("unknown token count %q; known are %s", name, strings.Join(schema.TokenNames[:], ", "))
+		}
+		if n > maxTokens {
+			return t, badInput("%s %d: a call of more than %d tokens is none", name, n, uint64(maxTokens))
 		}
 		*t.Fields()[i] = n
 	}

@@ -89,8 +89,9 @@ func (m *lights) saw(e *schema.Entry) {
 	}
 }
 
-// Report takes what a limiter read off a provider's headers.
-func (l *Loop) Report(limiter string, rooms []Headroom) error {
+// Report takes what a limiter read off a provider's headers. What is not believed is
+// checked and changes nothing.
+func (l *Loop) Report(limiter string, rooms []Headroom, believed bool) error {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,12 +99,16 @@ func (l *Loop) Report(limiter string, rooms []Headroom) error {
 		if r.Provider == "" || len(r.Provider) > 100 || !(r.Limit > 0) || !(r.Remaining >= 0) || r.Remaining > 1e15 {
 			return badInput("head-room needs provider, a limit above 0 and remaining of 0 or more")
 		}
+		if !believed {
+			continue
+		}
 		r.seen = now
 		x := l.light.of(r.Provider)
-		if x == nil || len(x.rooms) >= maxRooms {
+		room := limiter + "|" + r.Model + "|" + r.Dimension
+		if x == nil || len(x.rooms) >= maxRooms && x.rooms[room].seen.IsZero() {
 			return badInput("too many providers or dimensions are reported")
 		}
-		x.rooms[limiter+"|"+r.Model+"|"+r.Dimension] = r
+		x.rooms[room] = r
 	}
 	l.passLight(now)
 	return l.flush()
@@ -152,6 +157,10 @@ func (l *Loop) passLight(now time.Time) {
 		color, why := "green", "the policy has no light"
 		if p != nil {
 			color, why = x.judge(p, now)
+		}
+		if color == "green" && x.color == "green" && len(x.rooms) == 0 && now.Unix()-x.at > 3600 {
+			delete(l.light.byProvider, provider)
+			continue
 		}
 		if color == x.color || color == "green" && x.color != "green" && now.Sub(x.since) < 10*time.Second {
 			continue // a light stays for some seconds, or it flickers with every answer

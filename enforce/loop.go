@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -116,6 +117,8 @@ type Loop struct {
 	light     lights
 	effects   effects
 	atEnd     bool      // the last record of entries was followed by the end of its chunk
+	partial   bool      // a record is applied in part: the sums stand at no position
+	broken    bool      // an error left the sums in between: they are not saved any more
 	snap      *snapshot // that a verification waits for
 	verifying bool
 	applied
@@ -298,6 +301,10 @@ func (l *Loop) Start(log Log) error {
 			break
 		}
 	}
+	if err := l.caughtUp(); err != nil {
+		cancel()
+		return err
+	}
 	if n > 0 {
 		l.o.Logger.Info("enforcement is up to the log", "records", n, "took", time.Since(started).Round(time.Millisecond))
 	}
@@ -306,6 +313,17 @@ func (l *Loop) Start(log Log) error {
 	l.done.Go(func() { l.persist(ctx) })
 	l.done.Go(func() { _ = l.pager.Run(ctx) })
 	return nil
+}
+
+// caughtUp looks at what held under an earlier policy by the one in force now. The
+// sums have to be whole for that.
+func (l *Loop) caughtUp() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usePolicy(l.policy); err != nil {
+		return err
+	}
+	return l.flush()
 }
 
 // Failed delivers the error after which nothing can be decided any more: the
@@ -379,9 +397,7 @@ func (a *applier) record(rec Record) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.chunk, l.pos, l.atEnd = rec.Chunk, rec.End, true
-		if err := l.ledger.Boundary(rec.Chunk); err != nil {
-			return err
-		}
+		l.ledger.Boundary(rec.Chunk)
 		if l.snap != nil {
 			l.snap.take(l, rec.Chunk)
 		}
@@ -404,12 +420,13 @@ func (a *applier) record(rec Record) error {
 		}
 		for i := range a.entries {
 			if err := l.apply(&a.entries[i], a.received[i]); err != nil {
+				l.broken = true
 				return err
 			}
 		}
 		n += len(a.entries)
 		a.entries, a.received = a.entries[:0], a.received[:0]
-		if !last {
+		if l.partial = !last; !last {
 			return nil
 		}
 		l.pos = rec.End
@@ -443,7 +460,13 @@ func (a *applier) record(rec Record) error {
 		}
 		return nil
 	})
-	if err = errors.Join(err, flush(true)); err != nil {
+	if err == nil {
+		err = flush(true)
+	}
+	if err != nil {
+		l.mu.Lock()
+		l.broken = true
+		l.mu.Unlock()
 		return err
 	}
 	l.metrics.applied.Add(float64(n))
@@ -453,6 +476,9 @@ func (a *applier) record(rec Record) error {
 
 // apply moves the counters, what is pending, and what only watches.
 func (l *Loop) apply(e *schema.Entry, received int64) error {
+	if e.RecordedAt/60e6 > l.clock/60e6 { // a minute is over, also while the log is read again
+		l.kill.history.advance(e.RecordedAt * 1000)
+	}
 	l.clock = max(l.clock, e.RecordedAt)
 	if err := l.ledger.Apply(e, received); err != nil {
 		return err
@@ -485,16 +511,11 @@ func (l *Loop) tick(ctx context.Context) {
 		case now := <-t.C:
 			l.mu.Lock()
 			err := l.pass(now)
+			l.mu.Unlock()
 			if err == nil && now.Sub(lastExpire) >= 6*time.Hour {
 				lastExpire = now
-				if n, eerr := l.ledger.Expire(now); eerr != nil {
-					l.o.Logger.Error("expire ledger", "err", eerr)
-				} else if n > 0 {
-					l.o.Logger.Info("expired accounts of the ledger", "accounts", n)
-				}
-				l.expireEvents(now)
+				l.expire(now)
 			}
-			l.mu.Unlock()
 			if err == nil && now.Sub(lastSave) >= time.Second {
 				lastSave = now
 				err = l.checkpoint(false)
@@ -505,6 +526,25 @@ func (l *Loop) tick(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// expire forgets what is long over, a little at a time.
+func (l *Loop) expire(now time.Time) {
+	keys, err := l.ledger.Expired(now)
+	for chunk := range slices.Chunk(keys, 1000) {
+		if err != nil {
+			break
+		}
+		l.mu.Lock()
+		err = l.ledger.Forget(chunk, now)
+		l.mu.Unlock()
+	}
+	if err != nil {
+		l.o.Logger.Error("expire ledger", "err", err)
+	} else if len(keys) > 0 {
+		l.o.Logger.Info("expired accounts of the ledger", "accounts", len(keys))
+	}
+	l.expireEvents(now)
 }
 
 // pass looks at what changes without an entry: windows that ended or moved on,
@@ -529,6 +569,10 @@ func (l *Loop) pass(now time.Time) error {
 // own records may be ahead. Only gathering holds the loop up, not the writing.
 func (l *Loop) checkpoint(wait bool) error {
 	l.mu.Lock()
+	if l.partial || l.broken {
+		l.mu.Unlock()
+		return nil // the next one, or what the log makes of it after a restart
+	}
 	b := l.o.Store.NewBatch()
 	at := l.applied
 	err := errors.Join(l.ledger.Save(b), l.saveBook(b), l.saveHistory(b))

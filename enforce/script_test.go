@@ -123,6 +123,9 @@ func (s *script) start() {
 		s.log.read = len(s.log.records)
 	}
 	s.follow()
+	if err := l.caughtUp(); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 func (s *script) follow() {
@@ -452,7 +455,7 @@ func (s *script) run(n int, line string, text []byte) {
 	case "headroom":
 		limit, _ := strconv.ParseFloat(f["limit"], 64)
 		left, _ := strconv.ParseFloat(f["remaining"], 64)
-		if err := s.loop.Report("l-1", []Headroom{{Provider: f["provider"], Dimension: "requests", Limit: limit, Remaining: left}}); err != nil {
+		if err := s.loop.Report("l-1", []Headroom{{Provider: f["provider"], Dimension: "requests", Limit: limit, Remaining: left}}, true); err != nil {
 			s.fatal(n, "%v", err)
 		}
 	case "expect":
@@ -533,7 +536,7 @@ func (s *script) expect(n int, what string, f map[string]string) {
 		}
 	case "spend":
 		c := callFrom(f)
-		list, err := s.loop.BudgetsFor(&c)
+		list, err := s.loop.BudgetsFor(&c, true)
 		if err != nil {
 			s.fatal(n, "%v", err)
 		}

@@ -19,13 +19,14 @@ func (l *Loop) Warm(ctx context.Context, journal Journal, confirmed func() uint6
 	now := time.Now()
 	from := now
 	var cold []int
+	var begins []uint64
 	var last uint64
 	for i := range l.byFamily {
 		since, warming := l.ledger.Warming(i)
-		if !warming {
+		if !warming || since == 0 {
 			continue
 		}
-		cold = append(cold, i)
+		cold, begins = append(cold, i), append(begins, since)
 		last = max(last, since)
 		from = earlier(from, l.windowStart(i, now))
 	}
@@ -39,12 +40,9 @@ func (l *Loop) Warm(ctx context.Context, journal Journal, confirmed func() uint6
 	}
 	// A scratch ledger for each chunk at which families began.
 	groups := map[uint64][]int{}
-	l.mu.Lock()
-	for _, i := range cold {
-		since, _ := l.ledger.Warming(i)
-		groups[since] = append(groups[since], i)
+	for n, i := range cold {
+		groups[begins[n]] = append(groups[begins[n]], i)
 	}
-	l.mu.Unlock()
 	for since, members := range groups {
 		scratch := ledger.New(ledger.Options{Zone: l.o.Zone, MaxAccounts: 1 << 30})
 		var list []ledger.Family
@@ -114,9 +112,7 @@ func (l *Loop) fill(scratch *ledger.Ledger, members []int, families []ledger.Fam
 				return err
 			}
 		}
-		if err := l.ledger.Warm(i); err != nil {
-			return err
-		}
+		l.ledger.Warm(i)
 		l.ledger.Each(func(a *ledger.Account) bool {
 			if a.Family == i {
 				for _, g := range l.byFamily[i] {

@@ -140,8 +140,11 @@ func (v *view) wake() {
 
 // sees reports whether a view shows a directive: one for all tenants, or for one of its own.
 func (v *view) sees(d *directive.Directive) bool {
-	t, bound := d.Scope.Values["tenant"]
-	return !bound || v.allow(t)
+	if t, bound := d.Scope.Values["tenant"]; bound {
+		return v.allow(t)
+	}
+	only := d.Match["tenant"]
+	return len(only) == 0 || slices.ContainsFunc(only, v.allow)
 }
 
 func (f *Feed) measure(v *view) {

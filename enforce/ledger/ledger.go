@@ -30,7 +30,7 @@ type Options struct {
 	// MaxAccounts is how many accounts stay in memory, default 200,000, at about
 	// half a kilobyte each.
 	MaxAccounts int
-	// Keep is how long the account of a run that rests is kept, default 30 days.
+	// Keep is how long the account of a run that rests is kept, default 32 days.
 	Keep time.Duration
 }
 
@@ -86,6 +86,9 @@ type family struct {
 	id    [8]byte
 	since uint64 // chunk from which on it counts everything; what is before has to be filled in
 	warm  bool   // it has been
+	// incarnation tells the accounts of a family that was away from those of before.
+	incarnation uint64
+	changed     bool // since or warm, since the last Save
 	// bounds of the window looked at last, by zone
 	zone       *time.Location
 	start, end int64
@@ -118,6 +121,7 @@ type Account struct {
 	First         int64 // start of the earliest call, unix nanoseconds
 	Received      int64 // when the span that changed it last was received, unix milliseconds
 	Ended         int64 // when that span ended, unix nanoseconds
+	Latest        int64 // latest end of any call, unix nanoseconds
 	Touched       int64 // when it changed last, unix nanoseconds
 	Pinned        int   // reasons to stay in memory
 	Runs          []string
@@ -162,7 +166,7 @@ func New(o Options) *Ledger {
 		o.MaxAccounts = 200_000
 	}
 	if o.Keep == 0 {
-		o.Keep = 30 * 24 * time.Hour
+		o.Keep = 32 * 24 * time.Hour // longer than any rolling window
 	}
 	if o.Zone == nil {
 		o.Zone = func(string) *time.Location { return time.UTC }
@@ -197,7 +201,6 @@ func (l *Ledger) Use(families []Family, chunk uint64) error {
 			if chunk > 0 {
 				f.since = chunk + 1
 			}
-			binary.BigEndian.PutUint64(f.id[:], hash(name))
 			if l.o.Store != nil {
 				v, err := l.o.Store.Get(prefixFamily + name)
 				if err != nil {
@@ -205,11 +208,20 @@ func (l *Ledger) Use(families []Family, chunk uint64) error {
 				}
 				if v != nil {
 					r := reader{b: v}
-					f.since, f.warm = r.uvarint(), r.uvarint() != 0
-				} else if err := l.saveFamily(f); err != nil {
-					return err
+					since, state := r.uvarint(), r.uvarint()
+					if f.incarnation = r.uvarint(); state == familyGone {
+						f.incarnation++ // its old accounts have a hole
+					} else {
+						f.since, f.warm = since, state == familyWarm
+					}
+				}
+				if v == nil || f.incarnation > 0 {
+					if err := l.saveFamily(f); err != nil {
+						return err
+					}
 				}
 			}
+			binary.BigEndian.PutUint64(f.id[:], hash(name)+f.incarnation*0x9e3779b97f4a7c15)
 		}
 		l.byID[f.id] = len(l.families)
 		l.families = append(l.families, f)
@@ -217,68 +229,66 @@ func (l *Ledger) Use(families []Family, chunk uint64) error {
 	for _, a := range l.accounts {
 		a.Family = l.familyOf(a.key)
 	}
-	return nil
+	return l.retire()
 }
 
-// Boundary says that a chunk was applied to its end. The first one tells whether
-// anything was before this ledger.
-func (l *Ledger) Boundary(chunk uint64) error {
-	first := l.chunk == 0
-	l.chunk = chunk
-	if !first {
-		return nil
+// What is stored of a family: whether it has its history, or is in no policy any more.
+const (
+	familyCold = iota
+	familyWarm
+	familyGone
+)
+
+func (f *family) encode() []byte {
+	state := uint64(familyCold)
+	if f.warm {
+		state = familyWarm
 	}
-	for i, f := range l.families {
-		if f.warm || f.since != 0 {
-			continue
-		}
-		if chunk == 1 {
-			if err := l.Warm(i); err != nil {
-				return err
-			}
-			continue
-		}
-		// What was counted so far is in the journal too, and comes from there.
-		f.since = chunk
-		for _, a := range l.accounts {
-			if a.Family == i {
-				a.Counts, a.buckets = Counts{}, nil
-			}
-		}
-		if l.o.Store != nil {
-			if err := l.saveFamily(f); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(nil, f.since), state), f.incarnation)
 }
 
 func (l *Ledger) saveFamily(f *family) error {
-	warm := uint64(0)
-	if f.warm {
-		warm = 1
-	}
 	b := l.o.Store.NewBatch()
-	if err := b.Put(prefixFamily+f.name, binary.AppendUvarint(binary.AppendUvarint(nil, f.since), warm)); err != nil {
+	if err := b.Put(prefixFamily+f.name, f.encode()); err != nil {
 		return err
 	}
 	return b.Commit(true)
 }
 
+// retire marks what is in no policy: should it come back, it counts anew, since it
+// missed what came meanwhile.
+func (l *Ledger) retire() error {
+	if l.o.Store == nil {
+		return nil
+	}
+	used := map[string]bool{}
+	for _, f := range l.families {
+		used[f.name] = true
+	}
+	b := l.o.Store.NewBatch()
+	if err := l.o.Store.Each(prefixFamily, func(name string, v []byte) error {
+		r := reader{b: v}
+		since, state, incarnation := r.uvarint(), r.uvarint(), r.uvarint()
+		if used[name[len(prefixFamily):]] || state == familyGone {
+			return nil
+		}
+		return b.Put(name, binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(nil, since), familyGone), incarnation))
+	}); err != nil {
+		return fmt.Errorf("read ledger: %w", err)
+	}
+	return b.Commit(true)
+}
+
 // Warming reports whether a family lacks what was before it, and the chunk from
-// whose end on it has everything.
+// whose end on it has everything; 0 while that is not known yet.
 func (l *Ledger) Warming(i int) (since uint64, warming bool) {
 	return l.families[i].since, !l.families[i].warm
 }
 
-// Warm says that what a family lacked has been filled in.
-func (l *Ledger) Warm(i int) error {
-	l.families[i].warm = true
-	if l.o.Store == nil {
-		return nil
-	}
-	return l.saveFamily(l.families[i])
+// Warm says that what a family lacked has been filled in. It is stored by the next
+// Save, together with the sums.
+func (l *Ledger) Warm(i int) {
+	l.families[i].warm, l.families[i].changed = true, true
 }
 
 func hash(s string) uint64 {
@@ -294,6 +304,36 @@ func (l *Ledger) familyOf(key string) int {
 		return i
 	}
 	return -1
+}
+
+// Boundary says that a chunk was applied to its end. The first one tells whether
+// anything was before this ledger.
+func (l *Ledger) Boundary(chunk uint64) {
+	first := l.chunk == 0
+	l.chunk = chunk
+	if !first {
+		return
+	}
+	for i, f := range l.families {
+		if f.warm || f.since != 0 {
+			continue
+		}
+		if chunk == 1 {
+			l.Warm(i)
+			continue
+		}
+		// What was counted so far is in the journal too, and comes from there.
+		f.since, f.changed = chunk, true
+		for _, a := range l.accounts {
+			if a.Family == i {
+				a.Counts, a.buckets = Counts{}, nil
+				if !a.dirty {
+					a.dirty = true
+					l.dirty = append(l.dirty, a)
+				}
+			}
+		}
+	}
 }
 
 // Value is what an entry has for a field of Fields, with the defaults that an
@@ -503,6 +543,7 @@ func (l *Ledger) touch(a *Account, now, received, ended int64) {
 		l.touched = append(l.touched, Touch{a, a.Counts})
 	}
 	a.Touched, a.Received, a.Ended = now, received, ended
+	a.Latest = max(a.Latest, ended)
 	if !a.dirty {
 		a.dirty = true
 		l.dirty = append(l.dirty, a)
@@ -647,7 +688,8 @@ func (a *Account) unlink() { a.prev.next, a.next.prev = a.next, a.prev }
 // encode is the account's binary form. Holds and leases are not part of it: their
 // owner adds them again.
 func (a *Account) encode(b []byte) []byte {
-	b = append(b, 1)
+	b = append(b, 2)
+	b = binary.AppendVarint(b, a.Latest)
 	b = binary.AppendVarint(b, a.Start)
 	b = binary.AppendVarint(b, a.End)
 	b = binary.AppendVarint(b, a.First)
@@ -667,16 +709,17 @@ func (a *Account) encode(b []byte) []byte {
 }
 
 func (a *Account) decode(v []byte) error {
-	if len(v) == 0 || v[0] != 1 {
+	if len(v) == 0 || v[0] != 2 {
 		return errForm
 	}
 	r := reader{b: v[1:]}
+	a.Latest = r.varint()
 	a.Start, a.End, a.First, a.Touched = r.varint(), r.varint(), r.varint(), r.varint()
 	a.Counts = r.counts()
 	for range min(r.uvarint(), maxRunIDs) {
 		a.Runs = append(a.Runs, r.string())
 	}
-	for n := min(r.uvarint(), 100); n > 0; n-- {
+	for n := r.uvarint(); n > 0 && !r.bad; n-- {
 		at := r.varint()
 		a.buckets = append(a.buckets, bucket{at, r.counts()})
 	}
@@ -699,6 +742,14 @@ func (l *Ledger) Save(b *state.Batch) error {
 		if err := b.Put(prefixAccount+a.key, buf); err != nil {
 			return fmt.Errorf("save ledger: %w", err)
 		}
+	}
+	for _, f := range l.families {
+		if f.changed && l.o.Store != nil {
+			if err := b.Put(prefixFamily+f.name, f.encode()); err != nil {
+				return fmt.Errorf("save ledger: %w", err)
+			}
+		}
+		f.changed = false
 	}
 	clear(l.dirty)
 	l.dirty = l.dirty[:0]
@@ -724,37 +775,39 @@ func (l *Ledger) Shrink() {
 	}
 }
 
-// Expire deletes stored accounts whose window ended more than two days ago, and
-// those of runs and of rolling windows that rested longer than they are kept.
-func (l *Ledger) Expire(now time.Time) (deleted int, err error) {
+// Expired lists stored accounts whose window ended more than two days ago, and those
+// of runs and of rolling windows that rested longer than they are kept. It reads the
+// store alone and may run beside everything else.
+func (l *Ledger) Expired(now time.Time) (keys []string, err error) {
 	if l.o.Store == nil {
-		return 0, nil
+		return nil, nil
 	}
-	b := l.o.Store.NewBatch()
 	err = l.o.Store.Each(prefixAccount, func(name string, v []byte) error {
-		key := name[len(prefixAccount):]
-		if a := l.accounts[key]; a != nil && (a.dirty || a.Pinned > 0 || a.gen == l.gen) {
-			return nil
-		}
 		var a Account
-		if len(key) < 17 || a.decode(v) != nil {
-			deleted++
-			return b.Delete(name)
-		}
-		if l.over(&a, now) {
-			deleted++
-			if m := l.accounts[key]; m != nil {
-				m.unlink()
-				delete(l.accounts, key)
-			}
-			return b.Delete(name)
+		if key := name[len(prefixAccount):]; len(key) < 17 || a.decode(v) != nil || l.over(&a, now) {
+			keys = append(keys, key)
 		}
 		return nil
 	})
-	if err != nil {
-		return 0, err
+	return keys, err
+}
+
+// Forget deletes those of the keys that nobody uses.
+func (l *Ledger) Forget(keys []string, now time.Time) error {
+	b := l.o.Store.NewBatch()
+	for _, key := range keys {
+		if a := l.accounts[key]; a != nil {
+			if a.dirty || a.Pinned > 0 || a.gen == l.gen || a.Holds != (Pending{}) || a.Leases != (Pending{}) || !l.over(a, now) {
+				continue
+			}
+			a.unlink()
+			delete(l.accounts, key)
+		}
+		if err := b.Delete(prefixAccount + key); err != nil {
+			return err
+		}
 	}
-	return deleted, b.Commit(false)
+	return b.Commit(false)
 }
 
 func (l *Ledger) over(a *Account, now time.Time) bool {
@@ -781,6 +834,21 @@ func (l *Ledger) Find(family int, at time.Time, value func(directive.Dim) string
 		l.advance(a, at.UnixNano())
 	}
 	return a, err
+}
+
+// Blank stands for the account of a scope that nothing was counted on yet: it has its
+// key and its window, and is in no map.
+func (l *Ledger) Blank(family int, at time.Time, value func(directive.Dim) string) *Account {
+	f := l.families[family]
+	tenant := value(directive.Tenant)
+	start, end := l.bounds(f, tenant, at.UnixNano())
+	key := appendKey(nil, 'a', f, start, func(d directive.Dim) string {
+		if d == directive.User {
+			return directive.NormalUser(value(d))
+		}
+		return value(d)
+	}, tenant)
+	return &Account{key: string(key), Family: family, Start: start, End: end}
 }
 
 // ByKey is the account of a key, from memory or the store; created where it is in
@@ -830,7 +898,7 @@ func (l *Ledger) Fill(key string, family int, from *Account) error {
 	if a.First == 0 || from.First < a.First {
 		a.First = from.First
 	}
-	a.Touched, a.Ended = max(a.Touched, from.Touched), max(a.Ended, from.Ended)
+	a.Touched, a.Ended, a.Latest = max(a.Touched, from.Touched), max(a.Ended, from.Ended), max(a.Latest, from.Latest)
 	if !a.dirty {
 		a.dirty = true
 		l.dirty = append(l.dirty, a)
