@@ -728,3 +728,84 @@ func TestTimeToEnforce(t *testing.T) {
 		f("a flip by hand", 2)
 	})
 }
+
+// TestCheckpointInsideRecord: a record is applied in slices, and what a checkpoint
+// between two of them saved would be counted twice after a crash.
+func TestCheckpointInsideRecord(t *testing.T) {
+	s := &script{t: t, dir: t.TempDir(), zones: map[string]*time.Location{}, log: &memoryLog{}, leases: map[string]string{}, posted: map[string]*schema.Entry{}, seen: map[string]bool{}}
+	s.policy = []byte("guards:\n  - {name: cap, scope: [tenant], measure: model_calls, window: {calendar: day, tz: UTC}, limit: \"1000000\", ladder: [{at: 100%, do: soft_block}], outcome: pause}\n")
+	s.start()
+	defer func() { _ = s.store.Close() }()
+	var list []*schema.Entry
+	for range 60_000 {
+		list = append(list, s.entry(0, map[string]string{"tenant": "t-1"}))
+	}
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	saved := 0
+	go func() { // as fast as it gets the lock
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := s.loop.checkpoint(false); err != nil {
+				t.Error(err)
+				return
+			}
+			saved++
+		}
+	}()
+	s.post(list...)
+	close(stop)
+	<-done
+	if saved < 10 {
+		t.Fatalf("%d checkpoints: the test tests nothing", saved)
+	}
+	s.loop.mu.Lock()
+	s.loop.broken = true // as if it had crashed: nothing more is saved
+	s.loop.mu.Unlock()
+	s.start()
+	c := directive.Call{Tenant: "t-1", Model: "m"}
+	b, err := s.loop.BudgetsFor(&c, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b) != 1 || b[0].Spend != "60000 model calls" {
+		t.Errorf("after the crash: %+v", b)
+	}
+}
+
+// TestPolicyFileChangedMeanwhile: what held is judged by the policy that is in force
+// after a restart, not by the one of before.
+func TestPolicyFileChangedMeanwhile(t *testing.T) {
+	f := func(after string, want directive.Verdict) {
+		t.Helper()
+		s := &script{t: t, dir: t.TempDir(), zones: map[string]*time.Location{}, log: &memoryLog{}, leases: map[string]string{}, posted: map[string]*schema.Entry{}, seen: map[string]bool{}}
+		guard := "guards:\n  - {name: cap, scope: [tenant], measure: cost, window: {calendar: month, tz: UTC}, limit: \"2\", ladder: [{at: 80%, do: warn}, {at: 100%, do: soft_block}], outcome: pause}\n"
+		s.policy = []byte(guard)
+		s.start()
+		defer func() { _ = s.store.Close() }()
+		s.post(s.entry(0, map[string]string{"tenant": "t-1", "cost": "3"}))
+		c := directive.Call{Tenant: "t-1", Model: "m"}
+		if d := s.loop.set.Decide(&c, time.Now()); d.Verdict != directive.Deny {
+			t.Fatalf("before: %+v", d)
+		}
+		s.policy = []byte(strings.NewReplacer(strings.SplitN(after, " => ", 2)[0], strings.SplitN(after, " => ", 2)[1]).Replace(guard))
+		s.start()
+		if d := s.loop.set.Decide(&c, time.Now()); d.Verdict != want {
+			t.Errorf("%s: %+v", after, d)
+		}
+		s.post(s.entry(0, map[string]string{"tenant": "t-1", "cost": "0.1"}))
+		if d := s.loop.set.Decide(&c, time.Now()); d.Verdict != want {
+			t.Errorf("%s, after a call: %+v", after, d)
+		}
+	}
+	f(`"2" => "100"`, directive.Allow)
+	f(`outcome: pause => outcome: pause, mode: warn`, directive.Allow)
+	f(`[{at: 80%, do: warn}, {at: 100%, do: soft_block}] => [{at: 200%, do: soft_block}]`, directive.Allow)
+	f(`[{at: 80%, do: warn}, {at: 100%, do: soft_block}] => [{at: 100%, do: terminate}]`, directive.Deny)
+	f(`"2" => "1"`, directive.Deny)
+}

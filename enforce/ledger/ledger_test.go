@@ -342,3 +342,61 @@ func TestManyUsers(t *testing.T) {
 		t.Errorf("%d accounts were opened, want %d", l.Opened(), users+1)
 	}
 }
+
+// TestFamilyThatWasAway: a guard that is taken out of the policy and put back has
+// missed what came meanwhile, so it starts anew and says that it is warming.
+func TestFamilyThatWasAway(t *testing.T) {
+	s := open(t, t.TempDir())
+	defer s.Close()
+	l := New(Options{Store: s})
+	family := testFamilies[2:3]
+	if err := l.Use(family, 0); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC)
+	e := testEntry(rand.New(rand.NewPCG(1, 2)), 1, at)
+	apply := func() {
+		t.Helper()
+		l.Begin()
+		if err := l.Apply(&e, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply()
+	l.Boundary(1)
+	if _, warming := l.Warming(0); warming {
+		t.Fatal("nothing was before the first chunk")
+	}
+	apply()
+	if err := l.Use(nil, 1); err != nil {
+		t.Fatal(err)
+	}
+	apply()
+	l.Boundary(2)
+	if err := l.Use(family, 2); err != nil {
+		t.Fatal(err)
+	}
+	since, warming := l.Warming(0)
+	if !warming || since != 3 {
+		t.Errorf("since chunk %d, warming %v; want 3, true", since, warming)
+	}
+	l.Boundary(3)
+	apply()
+	a, err := l.Find(0, at, func(d directive.Dim) string { return dimOf(&e, d) }, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.ModelCalls != 1 {
+		t.Errorf("%d calls, want 1: what was before comes from the journal, once", a.ModelCalls)
+	}
+	// The same over a restart with another policy in between.
+	for _, f := range [][]Family{nil, family} {
+		l = New(Options{Store: s})
+		if err := l.Use(f, 3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if since, warming := l.Warming(0); !warming || since != 4 {
+		t.Errorf("since chunk %d, warming %v; want 4, true", since, warming)
+	}
+}
