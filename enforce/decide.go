@@ -131,7 +131,10 @@ func (l *Loop) judge(g *Guard, a *ledger.Account, now time.Time, entry bool) err
 		return l.raise(g, a, v, held, now, entry)
 	case held.Index >= 0 && v.rung < held.Index && g.releases(v.value, held.Index):
 		// What was done is taken back only when the sum was corrected well below, not at
-		// every wave around the limit.
+		// every wave around the limit; and not by a sum that lacks its history.
+		if _, warming := l.ledger.Warming(a.Family); warming {
+			return nil
+		}
 		if v.rung >= 0 {
 			return l.raise(g, a, v, held, now, entry)
 		}
