@@ -309,6 +309,7 @@ func (l *Loop) Start(log Log) error {
 		l.o.Logger.Info("enforcement is up to the log", "records", n, "took", time.Since(started).Round(time.Millisecond))
 	}
 	l.done.Go(func() { l.follow(ctx, a) })
+	l.done.Go(l.scan)
 	l.done.Go(func() { l.tick(ctx) })
 	l.done.Go(func() { l.persist(ctx) })
 	l.done.Go(func() { _ = l.pager.Run(ctx) })
@@ -528,6 +529,18 @@ func (l *Loop) tick(ctx context.Context) {
 	}
 }
 
+// scan learns which accounts the store has, so that it need not be asked for others.
+func (l *Loop) scan() {
+	k, err := ledger.Scan(l.o.Store)
+	if err != nil {
+		l.o.Logger.Error("scan ledger; the store is asked for every account", "err", err)
+		return
+	}
+	l.mu.Lock()
+	l.ledger.Known(k)
+	l.mu.Unlock()
+}
+
 // expire forgets what is long over, a little at a time.
 func (l *Loop) expire(now time.Time) {
 	keys, err := l.ledger.Expired(now)
@@ -545,6 +558,15 @@ func (l *Loop) expire(now time.Time) {
 		l.o.Logger.Info("expired accounts of the ledger", "accounts", len(keys))
 	}
 	l.expireEvents(now)
+	l.mu.Lock()
+	crowded := l.ledger.Crowded()
+	if crowded {
+		l.ledger.Rescan()
+	}
+	l.mu.Unlock()
+	if crowded {
+		l.scan()
+	}
 }
 
 // pass looks at what changes without an entry: windows that ended or moved on,

@@ -130,6 +130,7 @@ type Account struct {
 	buckets    []bucket
 	gen        uint64 // of the record that touched it last
 	dirty      bool
+	stored     bool
 	prev, next *Account // in order of use
 }
 
@@ -156,6 +157,8 @@ type Ledger struct {
 	gen      uint64
 	chunk    uint64 // that was applied to its end
 	key, sub []byte
+	known    *known   // nil: the store is asked for every account
+	saved    []string // accounts that were saved for the first time while a scan runs; nil: none does
 	loads    uint64
 	opened   uint64
 }
@@ -171,7 +174,7 @@ func New(o Options) *Ledger {
 	if o.Zone == nil {
 		o.Zone = func(string) *time.Location { return time.UTC }
 	}
-	l := &Ledger{o: o, accounts: map[string]*Account{}, byID: map[[8]byte]int{}}
+	l := &Ledger{o: o, saved: []string{}, accounts: map[string]*Account{}, byID: map[[8]byte]int{}}
 	l.lru.prev, l.lru.next = &l.lru, &l.lru
 	return l
 }
@@ -654,7 +657,7 @@ func (l *Ledger) account(key []byte, family int, start, end int64, create bool) 
 		return a, nil
 	}
 	var stored []byte
-	if l.o.Store != nil {
+	if l.o.Store != nil && (l.known == nil || l.known.has(key)) {
 		var err error
 		if stored, err = l.o.Store.Get(prefixAccount + string(key)); err != nil {
 			return nil, fmt.Errorf("read ledger: %w", err)
@@ -666,6 +669,7 @@ func (l *Ledger) account(key []byte, family int, start, end int64, create bool) 
 	a := &Account{key: string(key), Family: family, Start: start, End: end}
 	if stored != nil {
 		l.loads++
+		a.stored = true
 		if err := a.decode(stored); err != nil {
 			return nil, err
 		}
@@ -741,6 +745,16 @@ func (l *Ledger) Save(b *state.Batch) error {
 		buf = a.encode(buf[:0])
 		if err := b.Put(prefixAccount+a.key, buf); err != nil {
 			return fmt.Errorf("save ledger: %w", err)
+		}
+		if a.stored {
+			continue
+		}
+		a.stored = true
+		if l.known != nil {
+			l.known.add([]byte(a.key))
+		}
+		if l.saved != nil {
+			l.saved = append(l.saved, a.key)
 		}
 	}
 	for _, f := range l.families {
