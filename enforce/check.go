@@ -373,11 +373,14 @@ func (l *Loop) Check(c *directive.Call) (Answer, error) {
 }
 
 // Decide is Check for gateways: the decision itself, and the budget that has the
-// least left.
-func (l *Loop) Decide(c *directive.Call) (directive.Decision, *Tightest, error) {
+// least left. Without org the reason tells nothing of what the whole organisation spends.
+func (l *Loop) Decide(c *directive.Call, org bool) (directive.Decision, *Tightest, error) {
 	w, err := l.weighAlone(c)
 	if err == nil {
 		l.metrics.checks.WithLabelValues(w.Decision.Verdict.String()).Inc()
+	}
+	if !org {
+		w.Decision.Reason = w.Answer.ForTenants().Reason
 	}
 	return w.Decision, w.tightest, err
 }

@@ -181,6 +181,18 @@ func (r *Keyring) Len() int {
 	return len(r.keys)
 }
 
+// Named finds a key by its name, without a secret: for who authenticated it before.
+func (r *Keyring) Named(name string) (Key, bool) {
+	if r != nil {
+		for i := range r.keys {
+			if r.keys[i].Name == name {
+				return r.keys[i], true
+			}
+		}
+	}
+	return Key{}, false
+}
+
 // Keys returns a copy of the keys in the order of the configuration.
 func (r *Keyring) Keys() []Key {
 	if r == nil {

@@ -214,7 +214,9 @@ func (a *App) refused(list []enforce.Refusal) error {
 func (a *App) envoyServer(tlsConfig *tls.Config) (*envoy.Server, error) {
 	return envoy.New(envoy.Options{
 		Decide: func(c *directive.Call) (directive.Decision, *envoy.Budget, error) {
-			d, t, err := a.loop.Decide(c)
+			ring := a.keys.Load()
+			key, _ := ring.Named(c.Key)
+			d, t, err := a.loop.Decide(c, ring.Len() == 0 || key.AllowsAll())
 			if err != nil || t == nil {
 				return d, nil, err
 			}
