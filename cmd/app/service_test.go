@@ -108,7 +108,16 @@ func newService(t *testing.T, dir string, env ...string) *service {
 		"FLYBALL_PRICES__EMBEDDED=false", `FLYBALL_PRICES__FILES=["`+list+`"]`, "FLYBALL_LIMITS__SETTLE=300ms")
 	s.env = append(s.env, env...)
 	t.Cleanup(func() {
-		s.kill()
+		if s.pid() != 0 {
+			// The engine would end by itself, but after the directory was to be removed.
+			engines := s.engines()
+			s.kill(engines...)
+			for _, pid := range engines {
+				for end := time.Now().Add(5 * time.Second); syscall.Kill(pid, 0) == nil && time.Now().Before(end); {
+					time.Sleep(5 * time.Millisecond)
+				}
+			}
+		}
 		if t.Failed() {
 			if b, err := os.ReadFile(s.log); err == nil {
 				t.Logf("the service's log ends:\n%s", b[max(0, len(b)-4000):])
