@@ -512,32 +512,30 @@ func (l *Loop) BudgetsFor(c *directive.Call, org bool) ([]Budget, error) {
 	return out, nil
 }
 
-// Overshoot says by how much a budget may be overspent before its limit holds.
+// Overshoot says by how much a budget may be overspent before its limit holds, beside
+// the calls that are under way.
 type Overshoot struct {
-	USD         string        `json:"usd"`
-	ExportDelay time.Duration `json:"export_delay_ns"` // span end to receipt, mean of late
-	Propagation time.Duration `json:"propagation_ns"`  // receipt to acknowledgement, the last measured
-	PerSecond   string        `json:"usd_per_second"`  // spend of this budget, trailing mean
+	USD           string        `json:"usd"`
+	ExportDelay   time.Duration `json:"export_delay_ns"`   // from the end of a span to its receipt, of the last one
+	IdentityDelay time.Duration `json:"identity_delay_ns"` // until it was known whose the span was, of the last one
+	Propagation   time.Duration `json:"propagation_ns"`    // from there to the slowest limiter's acknowledgement, the last measured
+	PerSecond     string        `json:"usd_per_second"`    // spend of this budget, mean of its window so far
 }
 
-// overshoot is (export delay + propagation) x the rate of spend; what is leased
-// cannot overshoot. It is nil where nothing was measured yet.
+// overshoot is (export delay + identity delay + propagation) x the rate of spend; what
+// is leased cannot overshoot. It is nil where nothing was measured yet.
 func (l *Loop) overshoot(g *Guard, a *ledger.Account) *Overshoot {
-	if g.Measure != "cost" || a.Touched == 0 || a.First == 0 || a.Touched <= a.First {
-		return nil
-	}
 	from := max(a.First, a.Start)
-	seconds := float64(a.Touched-from) / 1e9
-	if seconds < 1 {
+	if g.Measure != "cost" || a.First == 0 || a.Received == 0 || a.Touched-from < int64(time.Second) {
 		return nil
 	}
-	export := time.Duration(max(0, a.Received*1e6-a.Ended))
-	var slowest time.Duration
+	o := &Overshoot{ExportDelay: time.Duration(max(0, a.Received*1e6-a.Ended)), IdentityDelay: time.Duration(max(0, a.Touched-a.Received*1e6))}
 	for _, x := range l.limiters.byID {
-		slowest = max(slowest, x.took)
+		o.Propagation = max(o.Propagation, x.took)
 	}
 	spend, _ := a.Exposure.Big().Float64()
-	rate := spend / seconds
-	bound := rate * (export + slowest).Seconds()
-	return &Overshoot{USD: schema.Money(bound).String(), ExportDelay: export, Propagation: slowest, PerSecond: schema.Money(rate).String()}
+	rate := spend / time.Duration(a.Touched-from).Seconds()
+	o.USD = schema.Money(rate * (o.ExportDelay + o.IdentityDelay + o.Propagation).Seconds()).String()
+	o.PerSecond = schema.Money(rate).String()
+	return o
 }

@@ -1,0 +1,34 @@
+package enforce
+
+import (
+	"testing"
+	"time"
+
+	"github.com/flyball/flyball/enforce/ledger"
+	"github.com/flyball/flyball/schema"
+)
+
+// TestOvershoot is the bound of a budget that spends 0.2 USD a second, whose spans are
+// exported 5 s after their end and known to be its own 1 s later: 1.20 USD.
+func TestOvershoot(t *testing.T) {
+	now := time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC)
+	a := &ledger.Account{First: now.Add(-100 * time.Second).UnixNano(), Touched: now.UnixNano(), Received: now.Add(-time.Second).UnixMilli(), Ended: now.Add(-6 * time.Second).UnixNano()}
+	a.Exposure = schema.SumOf(20 * schema.PicoPerUSD)
+	l := &Loop{}
+	l.limiters.init()
+	g := &Guard{Measure: "cost"}
+	o := l.overshoot(g, a)
+	if o == nil || o.USD != "1.2" || o.PerSecond != "0.2" || o.ExportDelay != 5*time.Second || o.IdentityDelay != time.Second {
+		t.Fatalf("got %+v", o)
+	}
+	l.limiters.byID["l"] = &limiter{took: 500 * time.Millisecond}
+	if o = l.overshoot(g, a); o.USD != "1.3" {
+		t.Errorf("with half a second of propagation: %+v", o)
+	}
+	if o = l.overshoot(&Guard{Measure: "tokens"}, a); o != nil {
+		t.Errorf("of tokens: %+v", o)
+	}
+	if o = l.overshoot(g, &ledger.Account{}); o != nil {
+		t.Errorf("nothing was measured: %+v", o)
+	}
+}
