@@ -393,6 +393,3 @@ func (l *Loop) check() PolicyOptions {
 	defer l.mu.Unlock()
 	return l.o.PolicyCheck
 }
-
-// Pager sends pages.
-func (l *Loop) Pager() *page.Pager { return l.pager }

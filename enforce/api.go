@@ -617,7 +617,7 @@ func (a *api) drill(c *gin.Context, key schema.Key) error {
 	return nil
 }
 
-// own checks that a call is of a tenant of the key, and fills in the key's name and
+// ownCall checks that a call is of a tenant of the key, and fills in the key's name and
 // its tenant where the call says none.
 func ownCall(c *directive.Call, key schema.Key) error {
 	if c.Tenant == "" {

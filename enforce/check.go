@@ -395,8 +395,8 @@ func (l *Loop) Charge(c directive.Call, u Settlement, cost schema.Money, key str
 	if len(l.book.leases) >= maxLeases {
 		return unavailable(time.Second, "there are %d open leases", maxLeases)
 	}
-	if u.ResponseID != "" && l.book.seen[hashText(responseKey(c.Tenant, u.ResponseID))] ||
-		c.SpanID != "" && l.book.seen[hashText(spanKey(c.Tenant, strings.ToLower(c.TraceID), strings.ToLower(c.SpanID)))] {
+	if u.ResponseID != "" && l.book.seen[hashOf(responseKey(c.Tenant, u.ResponseID))] ||
+		c.SpanID != "" && l.book.seen[hashOf(spanKey(c.Tenant, strings.ToLower(c.TraceID), strings.ToLower(c.SpanID)))] {
 		return nil // the span came first
 	}
 	var id [16]byte

@@ -1,9 +1,11 @@
 package enforce
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/flyball/flyball/enforce/directive"
 	"github.com/flyball/flyball/enforce/ledger"
 	"github.com/flyball/flyball/schema"
 )
@@ -30,5 +32,25 @@ func TestOvershoot(t *testing.T) {
 	}
 	if o = l.overshoot(g, &ledger.Account{}); o != nil {
 		t.Errorf("nothing was measured: %+v", o)
+	}
+}
+
+// TestDecideForOneTenant: a gateway whose key is of one tenant hears that a limit of
+// the organisation is reached, not what the organisation spent.
+func TestDecideForOneTenant(t *testing.T) {
+	s := &script{t: t, dir: t.TempDir(), zones: map[string]*time.Location{}, log: &memoryLog{}, posted: map[string]*schema.Entry{}}
+	s.policy = []byte("guards:\n  - {name: org, scope: [org], measure: cost, window: {rolling: 1h}, limit: \"2\", ladder: [{at: 100%, do: halt}], outcome: pause}\n")
+	s.start()
+	defer func() { _ = s.store.Close() }()
+	s.post(s.entry(0, map[string]string{"tenant": "t-2", "cost": "12345"}))
+	c := directive.Call{Tenant: "t-1", Model: "m"}
+	for org, tells := range map[bool]bool{true: true, false: false} {
+		d, _, err := s.loop.Decide(&c, org)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Verdict != directive.Deny || strings.Contains(d.Reason, "12345") != tells || d.Reason == "" {
+			t.Errorf("org %v: %+v", org, d)
+		}
 	}
 }

@@ -135,7 +135,8 @@ func (b *book) close(id string) {
 func spanKey(tenant, trace, span string) string { return tenant + "\x00" + trace + "\x00" + span }
 func responseKey(tenant, id string) string      { return tenant + "\x00" + id }
 
-func hashText(s string) uint64 {
+// hashOf is FNV-1a, of which only equality matters.
+func hashOf[T string | []byte](s T) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(s) {
 		h = (h ^ uint64(s[i])) * 1099511628211
@@ -221,13 +222,13 @@ func (l *Loop) replaceHold(e *schema.Entry) error {
 	k = hex.AppendEncode(k, e.Trace[:])
 	k = append(k, 0)
 	k = hex.AppendEncode(k, e.Span[:])
-	l.book.saw(hashBytes(k))
+	l.book.saw(hashOf(k))
 	p := l.book.bySpan[string(k)]
 	if e.ResponseID != "" {
 		k = append(k[:0], e.Tenant...)
 		k = append(k, 0)
 		k = append(k, e.ResponseID...)
-		l.book.saw(hashBytes(k))
+		l.book.saw(hashOf(k))
 		if p == nil {
 			p = l.book.byResponse[string(k)]
 		}
@@ -244,14 +245,6 @@ func (l *Loop) replaceHold(e *schema.Entry) error {
 	p.Posted = true // when it is settled, there is nothing left to post
 	l.book.changed[p.ID] = true
 	return nil
-}
-
-func hashBytes(b []byte) uint64 {
-	h := uint64(14695981039346656037)
-	for _, c := range b {
-		h = (h ^ uint64(c)) * 1099511628211
-	}
-	return h
 }
 
 // own is a record of enforcement in the log.
@@ -319,8 +312,8 @@ func (l *Loop) applySettle(o *own) error {
 	if u.TraceID != "" {
 		h.Call.TraceID = u.TraceID
 	}
-	posted = posted || h.Response != "" && l.book.seen[hashText(responseKey(h.Call.Tenant, h.Response))] ||
-		h.Call.SpanID != "" && l.book.seen[hashText(spanKey(h.Call.Tenant, strings.ToLower(h.Call.TraceID), strings.ToLower(h.Call.SpanID)))]
+	posted = posted || h.Response != "" && l.book.seen[hashOf(responseKey(h.Call.Tenant, h.Response))] ||
+		h.Call.SpanID != "" && l.book.seen[hashOf(spanKey(h.Call.Tenant, strings.ToLower(h.Call.TraceID), strings.ToLower(h.Call.SpanID)))]
 	if posted {
 		return nil
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -287,19 +286,6 @@ func decode(text []byte, p *Policy) (err error) {
 		}
 	}()
 	return yaml.UnmarshalWithOptions(text, p, yaml.Strict())
-}
-
-// ReadPolicy reads a policy file.
-func ReadPolicy(path string, o PolicyOptions) (*Policy, []PolicyError, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read policy: %w", err)
-	}
-	p, doubts, err := ParsePolicy(text, o)
-	if err != nil {
-		return nil, doubts, fmt.Errorf("policy %s: %w", path, err)
-	}
-	return p, doubts, nil
 }
 
 // checker gathers mistakes and doubts.

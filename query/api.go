@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -181,25 +179,10 @@ func (a *API) authorize(r *http.Request) (request, error) {
 	if a.o.Keys != nil {
 		ring = a.o.Keys()
 	}
-	if ring.Len() == 0 {
-		// A page of another site that has its name resolved to this machine
-		// comes from loopback too, but its Host is that name.
-		if !loopback(r.RemoteAddr) || !loopback(r.Host) {
-			return out, problem{http.StatusUnauthorized, "no keys are configured, so only this machine is served, under localhost or its address"}
-		}
-		if slices.Contains(asked, "") {
-			return out, badRequest("tenant is empty; leave it out to see every tenant")
-		}
-		out.all, out.tenants = len(asked) == 0, asked
-		return out, nil
-	}
-	secret, ok := schema.BearerToken(r.Header.Get("Authorization"))
-	if !ok {
-		return out, problem{http.StatusUnauthorized, "send a key as Authorization: Bearer …"}
-	}
-	key, ok := ring.Lookup(secret, time.Now())
-	if !ok {
-		return out, problem{http.StatusUnauthorized, "unknown or expired key"}
+	key, err := ring.Authenticate(r)
+	var access schema.AccessError
+	if errors.As(err, &access) {
+		return out, problem{access.Status, access.Detail}
 	}
 	if key.Role != schema.KeyRead && key.Role != schema.KeyAdmin {
 		return out, problem{http.StatusForbidden, fmt.Sprintf("key %s has role %s; reading needs role read or admin", key.Name, key.Role)}
@@ -224,17 +207,6 @@ func (a *API) authorize(r *http.Request) (request, error) {
 		}
 	}
 	return out, nil
-}
-
-// loopback reports whether an address, or the host of a URL, is this machine's own.
-func loopback(addr string) bool {
-	host := addr
-	if h, _, err := net.SplitHostPort(addr); err == nil {
-		host = h
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
 // open checks everything about a request that the question itself does not.

@@ -300,11 +300,11 @@ func (c *Config) validate() error {
 			errs = append(errs, fmt.Errorf("%s: %q: want host:port", name, addr))
 			continue
 		}
-		if !loopback(host) && len(c.Keys) == 0 {
+		if !schema.Loopback(host) && len(c.Keys) == 0 {
 			errs = append(errs, fmt.Errorf("%s: %s is reachable from other machines, and no keys are configured; make one with `flyball key new` or listen on 127.0.0.1", name, addr))
 		}
 	}
-	if host, _, err := net.SplitHostPort(c.Listen.Pprof); c.Listen.Pprof != "" && (err != nil || !loopback(host)) {
+	if host, _, err := net.SplitHostPort(c.Listen.Pprof); c.Listen.Pprof != "" && (err != nil || !schema.Loopback(host)) {
 		errs = append(errs, fmt.Errorf("listen.pprof: %q: profiles are served on loopback only", c.Listen.Pprof))
 	}
 	for t, tc := range c.Tenants {
@@ -330,14 +330,6 @@ func (c *Config) validate() error {
 		return fmt.Errorf("configuration: %w", err)
 	}
 	return nil
-}
-
-func loopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }
 
 // Reference is the default configuration as YAML.

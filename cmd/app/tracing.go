@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 
+	"github.com/flyball/flyball/schema"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
@@ -22,7 +23,7 @@ func startTracing(ctx context.Context, t Tracing, own *Listen) (func(context.Con
 		return nil, fmt.Errorf("tracing.endpoint %q: want a URL such as http://127.0.0.1:4319/v1/traces", t.Endpoint)
 	}
 	for _, addr := range []string{own.OTLPHTTP, own.OTLPGRPC} {
-		if _, port, _ := net.SplitHostPort(addr); port != "" && port == u.Port() && loopback(u.Hostname()) {
+		if _, port, _ := net.SplitHostPort(addr); port != "" && port == u.Port() && schema.Loopback(u.Hostname()) {
 			return nil, fmt.Errorf("tracing.endpoint %s is this service's own receiver; its spans must go elsewhere", t.Endpoint)
 		}
 	}

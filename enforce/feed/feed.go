@@ -256,13 +256,6 @@ func (f *Feed) view(w Viewer) *view {
 	return v
 }
 
-// State is the set as a viewer sees it.
-func (f *Feed) State(w Viewer) directive.State {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.stateOf(f.view(w))
-}
-
 func (f *Feed) stateOf(v *view) directive.State {
 	s := f.state
 	s.Version, s.Digest, s.Token = v.version, directive.FormatDigest(v.digest), f.o.Sign(v.version)

@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -224,7 +225,9 @@ func (l *Ledger) Use(families []Family, chunk uint64) error {
 					}
 				}
 			}
-			binary.BigEndian.PutUint64(f.id[:], hash(name)+f.incarnation*0x9e3779b97f4a7c15)
+			h := fnv.New64a()
+			_, _ = h.Write([]byte(name))
+			binary.BigEndian.PutUint64(f.id[:], h.Sum64()+f.incarnation*0x9e3779b97f4a7c15)
 		}
 		l.byID[f.id] = len(l.families)
 		l.families = append(l.families, f)
@@ -292,14 +295,6 @@ func (l *Ledger) Warming(i int) (since uint64, warming bool) {
 // Save, together with the sums.
 func (l *Ledger) Warm(i int) {
 	l.families[i].warm, l.families[i].changed = true, true
-}
-
-func hash(s string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	return h
 }
 
 func (l *Ledger) familyOf(key string) int {

@@ -71,7 +71,6 @@ type Limiter struct {
 
 	mu       sync.Mutex           // guards the rest
 	next     map[string]time.Time // when a throttle admits its next call, by directive
-	applied  bool
 	ackWait  chan struct{}
 	rooms    map[string]Headroom
 	roomsNew bool
