@@ -192,13 +192,35 @@ func (l *Loop) SetPolicy(text []byte, actor, reason string) (uint64, []PolicyErr
 	return l.setPolicy(text, actor, reason, "")
 }
 
-// ReloadPolicy puts the configured file's text in force, if it is another than last time.
-func (l *Loop) ReloadPolicy(text []byte) error {
+// Reload puts who is paged in force, and the configured file's text, if it is another
+// than last time. Both are looked at first: where one is wrong, nothing changes.
+func (l *Loop) Reload(receivers []page.Receiver, text []byte) error {
 	if len(text) == 0 {
 		text = DefaultPolicy
 	}
+	if err := l.pager.CheckReceivers(receivers); err != nil {
+		return err
+	}
+	o := l.check()
+	if o.Receivers != nil {
+		o.Receivers = []string{}
+		for _, x := range receivers {
+			o.Receivers = append(o.Receivers, x.Name)
+		}
+	}
 	l.mu.Lock()
 	same := shaOf(text) == shaOf(l.o.Policy)
+	l.mu.Unlock()
+	if !same {
+		if _, _, err := ParsePolicy(text, o); err != nil {
+			return badInput("%v", err)
+		}
+	}
+	if err := l.pager.UseReceivers(receivers); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.o.PolicyCheck = o
 	l.mu.Unlock()
 	if same {
 		return nil
@@ -369,22 +391,6 @@ func (l *Loop) pardon(h *live, now time.Time) {
 	l.byKey[string(p.Key)] = append(l.byKey[string(p.Key)], &p)
 	p.account.Pinned++
 	l.put(&p)
-}
-
-// UseReceivers replaces who is paged, and what policies may name from now on.
-func (l *Loop) UseReceivers(r []page.Receiver) error {
-	if err := l.pager.UseReceivers(r); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.o.PolicyCheck.Receivers != nil {
-		l.o.PolicyCheck.Receivers = []string{}
-		for _, x := range r {
-			l.o.PolicyCheck.Receivers = append(l.o.PolicyCheck.Receivers, x.Name)
-		}
-	}
-	return nil
 }
 
 // check is what a policy may refer to.

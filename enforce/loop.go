@@ -319,6 +319,56 @@ func (l *Loop) Start(log Log) error {
 	return nil
 }
 
+// Lost is to be called before Start where the log has not kept what comes after the
+// position that New returned: the local store is an older copy than the log. Sums count
+// anew and guards are warming until the journal has filled them; what holds, holds until then.
+func (l *Loop) Lost() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.book.leases {
+		if !p.Posted {
+			if err := l.move(p, -1); err != nil {
+				return err
+			}
+		}
+	}
+	rekey, err := l.ledger.Restart()
+	if err != nil {
+		return fmt.Errorf("restart ledger: %w", err)
+	}
+	clear(l.byKey)
+	for _, h := range l.live {
+		if h.account == nil {
+			continue
+		}
+		h.Key = []byte(rekey(string(h.Key)))
+		if h.account, err = l.ledger.ByKey(string(h.Key), h.Start, h.End); err != nil {
+			return err
+		}
+		h.account.Pinned++
+		if h.Index >= 0 {
+			l.byKey[string(h.Key)] = append(l.byKey[string(h.Key)], h)
+		}
+		l.put(h)
+	}
+	for _, p := range l.book.leases {
+		for i := range p.Accounts {
+			p.Accounts[i].Key = []byte(rekey(string(p.Accounts[i].Key)))
+		}
+		if !p.Posted {
+			if err := l.move(p, 1); err != nil {
+				return err
+			}
+		}
+		l.book.changed[p.ID] = true
+	}
+	l.chunk = 0
+	const why = "entries are missing between the local store and the log, which was restored from an older copy or lost; guards count anew and are warming until the journal has filled them"
+	l.o.Logger.Error("enforcement lost entries", "position", l.pos, "detail", why)
+	l.event(Event{At: time.Now().UTC(), Kind: "ledger", Action: "restart", Reason: why})
+	return l.flush()
+}
+
 // caughtUp looks at what held under an earlier policy by the one in force now. The
 // sums have to be whole for that.
 func (l *Loop) caughtUp() error {

@@ -44,6 +44,7 @@ var scriptPrices = fixedPrices{"m-5": {1, 10}, "m-5-mini": {0, 1}, "m-dear": {10
 // crash of the loop as those of the real log do.
 type memoryLog struct {
 	records []Record
+	pruned  []Record // what the journal has and the log has not any more
 	read    int
 	chunk   uint64
 }
@@ -68,6 +69,32 @@ func (m *memoryLog) add(k RecordKind, data []byte) uint64 {
 	}
 	m.records = append(m.records, r)
 	return r.End
+}
+
+// journal is what ClickHouse would have: every entry up to a chunk's end.
+func (m *memoryLog) journal(_ context.Context, from, to time.Time, chunk uint64, f func(*schema.Entry) error) error {
+	done := uint64(0)
+	for _, r := range slices.Concat(m.pruned, m.records) {
+		if r.Kind == RecordBoundary {
+			done = r.Chunk
+		}
+		if r.Kind != RecordEntries || chunk > 0 && done >= chunk {
+			continue
+		}
+		if err := schema.EachEntry(r.Data, func(raw schema.RawEntry) error {
+			var e schema.Entry
+			if err := raw.Decode(&e); err != nil {
+				return err
+			}
+			if at := time.Unix(0, e.Start); at.Before(from) || !at.Before(to) {
+				return nil
+			}
+			return f(&e)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (m *memoryLog) Append(data []byte) (uint64, error) { return m.add(RecordOwn, data), nil }
@@ -118,6 +145,11 @@ func (s *script) start() {
 	}
 	l.log = s.log
 	s.loop, s.apply = l, &applier{l: l}
+	if len(s.log.records) > 0 && from > 0 && from < s.log.records[0].Start {
+		if err := l.Lost(); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 	s.log.read = slices.IndexFunc(s.log.records, func(r Record) bool { return r.Start >= from })
 	if s.log.read < 0 {
 		s.log.read = len(s.log.records)
@@ -324,9 +356,29 @@ func (s *script) run(n int, line string, text []byte) {
 		// holds what was before.
 		s.log.add(RecordBoundary, nil)
 		s.follow()
+		if f["history"] == "later" {
+			return
+		}
 		for i := range s.loop.byFamily {
 			s.loop.ledger.Warm(i)
 		}
+	case "warm": // the journal fills in what new guards lack
+		if err := s.loop.Warm(s.t.Context(), s.log.journal, func() uint64 { return s.log.chunk }); err != nil {
+			s.fatal(n, "%v", err)
+		}
+	case "verify": // compares the counters with the journal
+		s.log.add(RecordBoundary, nil)
+		s.follow()
+		v, err := s.loop.Verify(s.t.Context(), s.log.journal, func() uint64 { return s.log.chunk }, now.Add(-24*time.Hour))
+		if err != nil || v.Drift != 0 || v.Accounts == 0 {
+			s.fatal(n, "%+v, %v", v, err)
+		}
+	case "lose": // the log is pruned while the local store is an older copy
+		s.log.pruned = append(s.log.pruned, s.log.records...)
+		last := s.log.records[len(s.log.records)-1]
+		s.log.records = nil
+		s.log.records = append(s.log.records, Record{Kind: RecordBoundary, Chunk: last.Chunk, Start: last.End, End: last.End + 100})
+		s.restart(n)
 	case "zone":
 		z, err := time.LoadLocation(w[2])
 		if err != nil {

@@ -85,9 +85,11 @@ func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err e
 		return nil, err
 	}
 	a.pricer = ingest.NewPricer(cat)
-	if err := a.use(cfg); err != nil {
+	use, err := a.prepare(cfg)
+	if err != nil {
 		return nil, err
 	}
+	use()
 	stopTracing, err := startTracing(a.ctx, cfg.Tracing, &cfg.Listen)
 	if err != nil {
 		return nil, err
@@ -142,22 +144,23 @@ func dialectOptions(cfg Config) dialect.Options {
 	return dialect.Options{Attributes: cfg.Attributes, Emitters: cfg.Emitters, Tools: cfg.Tools}
 }
 
-// use puts the reloadable parts in force.
-func (a *App) use(cfg Config) error {
+// prepare reads keys and time zones; what it returns puts them in force.
+func (a *App) prepare(cfg Config) (use func(), err error) {
 	ring, err := schema.NewKeyring(cfg.Keys)
 	if err != nil {
-		return fmt.Errorf("keys: %w", err)
+		return nil, fmt.Errorf("keys: %w", err)
 	}
-	a.keys.Store(ring)
 	zones := map[string]*time.Location{}
 	for t, tc := range cfg.Tenants {
 		if zones[t], err = time.LoadLocation(tc.Timezone); err != nil {
-			return fmt.Errorf("tenant %s: %w", t, err)
+			return nil, fmt.Errorf("tenant %s: %w", t, err)
 		}
 	}
-	a.tenants.Store(&zones)
-	a.live.Store(&cfg)
-	return nil
+	return func() {
+		a.keys.Store(ring)
+		a.tenants.Store(&zones)
+		a.live.Store(&cfg)
+	}, nil
 }
 
 func (a *App) loadPrices(cfg Config) (*price.Catalogue, error) {
@@ -183,19 +186,24 @@ func (a *App) Reload() error {
 	if err != nil {
 		return err
 	}
-	if err := a.pipeline.UseDialect(dialectOptions(cfg)); err != nil {
+	if _, err := dialect.New(dialectOptions(cfg)); err != nil {
 		return err
 	}
 	policy, err := policyText(cfg)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(a.loop.UseReceivers(cfg.Pages.Receivers), a.loop.ReloadPolicy(policy)); err != nil {
+	use, err := a.prepare(cfg)
+	if err != nil {
 		return err
 	}
-	if err := a.use(cfg); err != nil {
+	if err := a.loop.Reload(cfg.Pages.Receivers, policy); err != nil {
 		return err
 	}
+	if err := a.pipeline.UseDialect(dialectOptions(cfg)); err != nil {
+		return err
+	}
+	use()
 	a.pricer.Use(cat)
 	a.log.Info("configuration reloaded")
 	return nil
