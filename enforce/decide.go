@@ -31,9 +31,9 @@ type live struct {
 	Version  uint64 `json:"policy"`
 	Scoped   string `json:"scoped"` // in words
 	Tenant   string `json:"tenant,omitempty"`
-	Touched  int64  `json:"touched"`  // unix ns
-	Received int64  `json:"received"` // of the span that crossed, unix ms; 0 where none did
-	Ended    int64  `json:"ended"`    // of that span, unix ns
+	Touched  int64  `json:"touched"`         // unix ns
+	Received int64  `json:"received"`        // of the span that crossed, unix ms; 0 where none did
+	Ended    int64  `json:"ended"`           // of that span, unix ns
 	Paged    string `json:"paged,omitempty"` // the alert that on-call was told of, and by which message
 	PagedBy  string `json:"paged_by,omitempty"`
 	Pardoned int    `json:"pardoned,omitempty"` // released by hand up to this rung, counted from 1
