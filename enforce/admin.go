@@ -152,10 +152,15 @@ func (l *Loop) usePolicy(p *Policy) error {
 		}
 		return true
 	})
-	for i := range p.Guards {
-		l.denyAll(&p.Guards[i], now)
+	if err != nil {
+		return err
 	}
-	return err
+	for i := range p.Guards {
+		if err := l.denyAll(&p.Guards[i], now); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // all reports whether the directive is that of a limit of zero, which needs no account.
@@ -163,9 +168,9 @@ func (h *live) all() bool { return strings.HasSuffix(h.ID, "/all") && len(h.Key)
 
 // denyAll tells limiters of a guard whose limit is zero: everything it looks at is
 // over its limit before anything was counted.
-func (l *Loop) denyAll(g *Guard, now time.Time) {
+func (l *Loop) denyAll(g *Guard, now time.Time) error {
 	if g.limit == nil || g.limit.Cmp(big.NewInt(0)) != 0 || g.Mode == "warn" {
-		return
+		return nil
 	}
 	r := g.rungs[len(g.rungs)-1]
 	h := &live{guard: g, Scoped: "everything that guard " + g.Name + " looks at", Index: len(g.rungs) - 1, Rung: r.At.String(), Version: l.version, Touched: now.UnixNano()}
@@ -175,15 +180,20 @@ func (l *Loop) denyAll(g *Guard, now time.Time) {
 	case r.Do == directive.Throttle:
 		h.IntervalMS = 1000
 	case r.Do == directive.Downgrade:
-		h.Models, h.Tier = l.downgradeMap(g, l.ledger.Blank(g.index, now, func(directive.Dim) string { return "" }), now), g.Downgrade.ToTier
+		var err error
+		if h.Models, err = l.downgradeMap(g, l.ledger.Blank(g.index, now, func(directive.Dim) string { return "" }), now); err != nil {
+			return err
+		}
+		h.Tier = g.Downgrade.ToTier
 	}
 	if slices.Contains(g.family.Scope, directive.Model) {
-		return // tool calls have no model; accounts of models speak for themselves
+		return nil // tool calls have no model; accounts of models speak for themselves
 	}
 	h.Reason = g.Name + ": its limit is 0, which denies all"
 	l.live[h.ID] = h
 	l.put(h)
 	l.event(h.event("directive", now))
+	return nil
 }
 
 // SetPolicy puts another policy in force, without a restart. reason is required of

@@ -190,7 +190,11 @@ func (l *Loop) raise(g *Guard, a *ledger.Account, v verdict, held *live, now tim
 	h.Models, h.Tier, h.IntervalMS = nil, "", 0
 	switch r.Do {
 	case directive.Downgrade:
-		h.Models, h.Tier = l.downgradeMap(g, a, now), g.Downgrade.ToTier
+		var err error
+		if h.Models, err = l.downgradeMap(g, a, now); err != nil {
+			return err
+		}
+		h.Tier = g.Downgrade.ToTier
 	case directive.Throttle:
 		h.IntervalMS = 1000
 	}
@@ -240,26 +244,36 @@ func windowOf(w ledger.Window, a *ledger.Account) directive.Window {
 
 // downgradeMap is which model replaces which: what the policy lists, then every
 // model of the other tiers by the cheapest of the target tier, by the scope's own
-// mix of tokens. A target that is dearer than what it replaces is left out.
-func (l *Loop) downgradeMap(g *Guard, a *ledger.Account, now time.Time) map[string]string {
+// mix of tokens of the trailing 7 days. A target that is dearer than what it replaces
+// is left out.
+func (l *Loop) downgradeMap(g *Guard, a *ledger.Account, now time.Time) (map[string]string, error) {
 	out := maps.Clone(g.Downgrade.Map)
 	if out == nil {
 		out = map[string]string{}
 	}
 	if g.Downgrade.ToTier == "" {
-		return out
+		return out, nil
 	}
-	tenant, in, outTok := "", uint64(8000), uint64(1000)
-	values, _ := l.ledger.Scope(a)
-	tenant = values["tenant"]
-	if a.Tokens > 0 && a.Output >= 0 && a.ModelCalls > 0 {
-		in, outTok = uint64(max(0, a.Tokens-a.Output)/a.ModelCalls), uint64(a.Output/a.ModelCalls)
+	values, run := l.ledger.Scope(a)
+	tokens := schema.Tokens{Input: 8000, Output: 1000}
+	mix, err := l.ledger.Find(g.mix, now, func(d directive.Dim) string {
+		if d == directive.Run {
+			return run
+		}
+		return values[directive.DimNames[d]]
+	}, false)
+	if err != nil {
+		return nil, err
+	}
+	if mix != nil && mix.ModelCalls > 0 && mix.Tokens > 0 {
+		each := func(n int64) uint64 { return uint64(max(0, n) / mix.ModelCalls) }
+		tokens = schema.Tokens{Input: each(mix.Tokens - mix.Output - mix.CacheRead), CacheRead: each(mix.CacheRead), Output: each(mix.Output)}
 	}
 	cost := func(m string) (schema.Money, bool) {
 		if l.o.Pricer == nil {
 			return 0, false
 		}
-		return l.o.Pricer.Ceiling(tenant, "", m, in, outTok, now)
+		return l.o.Pricer.Cost(values["tenant"], "", m, &tokens, now)
 	}
 	target, best, priced := "", schema.Money(0), false
 	for _, m := range l.policy.Tiers[g.Downgrade.ToTier] {
@@ -278,7 +292,7 @@ func (l *Loop) downgradeMap(g *Guard, a *ledger.Account, now time.Time) map[stri
 			}
 		}
 	}
-	return out
+	return out, nil
 }
 
 // put marks a live directive as changed.

@@ -38,7 +38,7 @@ func (f fixedPrices) Cost(tenant, provider, model string, t *schema.Tokens, at t
 	return f.Ceiling(tenant, provider, model, t.TotalInput(), t.TotalOutput(), at)
 }
 
-var scriptPrices = fixedPrices{"m-5": {1, 10}, "m-5-mini": {0, 1}, "m-dear": {10, 100}}
+var scriptPrices = fixedPrices{"m-5": {1, 10}, "m-5-mini": {0, 1}, "m-dear": {10, 100}, "m-in": {5, 5}, "m-out": {1, 50}}
 
 // memoryLog is the log of a script: what was appended, in order. Records survive a
 // crash of the loop as those of the real log do.
