@@ -57,6 +57,7 @@ type App struct {
 	opening  atomic.Pointer[string] // what ClickHouse waits for
 	rejected atomic.Pointer[[]price.Rejection]
 	live     atomic.Pointer[Config] // after the last reload
+	rooms    rooms
 	addrs    map[string]string
 	fail     chan error
 	ctx      context.Context
@@ -97,7 +98,7 @@ func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err e
 	a.onStop("tracing", stopTracing)
 	a.sink = &ingest.ClickHouse{}
 	a.pipeline, err = ingest.Open(ingest.Options{
-		Dir: cfg.Data, Dialect: dialectOptions(cfg), Price: a.pricer, Sink: a.sink,
+		Dir: cfg.Data, Dialect: a.dialectOptions(cfg), Price: a.pricer, Sink: a.sink,
 		Settle: time.Duration(cfg.Limits.Settle), Lateness: time.Duration(cfg.Limits.Lateness), MaxOpen: cfg.Limits.OpenRuns, MaxBytes: int64(cfg.Limits.OpenRunBytes),
 		Followed: true, WALBytes: int64(cfg.Limits.WALBytes), TenantSpansPerSecond: cfg.Limits.TenantSpansPerSecond, Logger: log, Registerer: a.reg,
 	})
@@ -109,6 +110,7 @@ func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err e
 		return nil, err
 	}
 	a.wg.Go(a.watchLedger)
+	a.wg.Go(a.reportRooms)
 	a.wg.Add(3)
 	go func() { defer a.wg.Done(); a.openEngine() }()
 	go func() { defer a.wg.Done(); a.checkConservation() }()
@@ -140,8 +142,8 @@ func (a *App) Failed() <-chan error { return a.fail }
 // Addr is the address a listener got, by its name in the configuration.
 func (a *App) Addr(name string) string { return a.addrs[name] }
 
-func dialectOptions(cfg Config) dialect.Options {
-	return dialect.Options{Attributes: cfg.Attributes, Emitters: cfg.Emitters, Tools: cfg.Tools}
+func (a *App) dialectOptions(cfg Config) dialect.Options {
+	return dialect.Options{Attributes: cfg.Attributes, Emitters: cfg.Emitters, Tools: cfg.Tools, Limits: a.rooms.read}
 }
 
 // prepare reads keys and time zones; what it returns puts them in force.
@@ -186,7 +188,7 @@ func (a *App) Reload() error {
 	if err != nil {
 		return err
 	}
-	if _, err := dialect.New(dialectOptions(cfg)); err != nil {
+	if _, err := dialect.New(a.dialectOptions(cfg)); err != nil {
 		return err
 	}
 	policy, err := policyText(cfg)
@@ -200,7 +202,7 @@ func (a *App) Reload() error {
 	if err := a.loop.Reload(cfg.Pages.Receivers, policy); err != nil {
 		return err
 	}
-	if err := a.pipeline.UseDialect(dialectOptions(cfg)); err != nil {
+	if err := a.pipeline.UseDialect(a.dialectOptions(cfg)); err != nil {
 		return err
 	}
 	use()
