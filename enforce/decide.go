@@ -489,13 +489,9 @@ func (l *Loop) flush() error {
 		l.metrics.revisions.Inc()
 	}
 	b := l.o.Store.NewBatch()
-	for id, h := range f.upsert {
+	for _, h := range f.upsert {
 		h.fresh = false
-		v, err := json.Marshal(h)
-		if err != nil {
-			return err
-		}
-		if err := b.Put(keyLive+id, v); err != nil {
+		if err := putLive(b, h); err != nil {
 			return err
 		}
 	}
@@ -536,6 +532,14 @@ func (l *Loop) flush() error {
 	l.stored = l.decided
 	l.poke()
 	return nil
+}
+
+func putLive(b *state.Batch, h *live) error {
+	v, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	return b.Put(keyLive+h.ID, v)
 }
 
 // resetSet publishes the whole set anew.

@@ -332,7 +332,8 @@ func (l *Loop) Lost() error {
 			}
 		}
 	}
-	rekey, err := l.ledger.Restart()
+	b := l.o.Store.NewBatch()
+	rekey, err := l.ledger.Restart(b)
 	if err != nil {
 		return fmt.Errorf("restart ledger: %w", err)
 	}
@@ -349,7 +350,9 @@ func (l *Loop) Lost() error {
 		if h.Index >= 0 {
 			l.byKey[string(h.Key)] = append(l.byKey[string(h.Key)], h)
 		}
-		l.put(h)
+		if err := putLive(b, h); err != nil {
+			return err
+		}
 	}
 	for _, p := range l.book.leases {
 		for i := range p.Accounts {
@@ -363,6 +366,13 @@ func (l *Loop) Lost() error {
 		l.book.changed[p.ID] = true
 	}
 	l.chunk = 0
+	if err := l.saveBook(b); err != nil {
+		return err
+	}
+	if err := b.Commit(true); err != nil {
+		return err
+	}
+	l.savedBook()
 	const why = "entries are missing between the local store and the log, which was restored from an older copy or lost; guards count anew and are warming until the journal has filled them"
 	l.o.Logger.Error("enforcement lost entries", "position", l.pos, "detail", why)
 	l.event(Event{At: time.Now().UTC(), Kind: "ledger", Action: "restart", Reason: why})

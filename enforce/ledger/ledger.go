@@ -245,8 +245,9 @@ func (f *family) identify() {
 
 // Restart begins anew, since entries were lost on the way here: every family is as one
 // that is new, and warming until the journal has filled it. It returns what the key of
-// an account is from now on. Nothing may be pending on an account, and none pinned.
-func (l *Ledger) Restart() (rekey func(key string) string, err error) {
+// an account is from now on; the caller's batch makes both durable together. Nothing
+// may be pending on an account, and none pinned.
+func (l *Ledger) Restart(b *state.Batch) (rekey func(key string) string, err error) {
 	ids := map[[8]byte][8]byte{}
 	l.chunk = 0
 	clear(l.accounts)
@@ -261,10 +262,8 @@ func (l *Ledger) Restart() (rekey func(key string) string, err error) {
 		f.since, f.warm, f.last = 0, false, nil
 		f.identify()
 		ids[old], l.byID[f.id] = f.id, i
-		if l.o.Store != nil {
-			if err := l.saveFamily(f); err != nil {
-				return nil, err
-			}
+		if err := b.Put(prefixFamily+f.name, f.encode()); err != nil {
+			return nil, err
 		}
 	}
 	return func(key string) string {
