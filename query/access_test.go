@@ -295,6 +295,7 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 			if name == "runs.sql" || name == "worked_after_requests.sql" {
 				q.vars["Info"] = append([]string{"ended_at", "status", "name"}, runDimensions[1:]...)
 			}
+			q.bind("lines", "UInt32", "100")
 			q.bind("limit", "UInt32", "100")
 			q.bind("offset", "UInt32", "0")
 			for _, arg := range [][2]string{{"after_at", "1970-01-01 00:00:00"}, {"after_tenant", ""}, {"after_trace", strings.Repeat("0", 32)}, {"after_span", strings.Repeat("0", 16)}, {"after_part", "0"}, {"after_version", "0"}, {"after_minus", "0"}} {

@@ -37,8 +37,20 @@ var (
 	payloadDimensions = append(slices.Clone(toolDimensions), "payload_type")
 )
 
+// measuredLines is how many lines are put in order to measure payloads, which takes
+// some 250 bytes each.
+const measuredLines = 1_000_000
+
 // doubtful marks calls whose counts are no evidence of what was added to the next one's input.
 const doubtful = schema.FlagUsageInvalid | schema.FlagUsageInconsistent | schema.FlagPartialUsage | schema.FlagBasisAssumed | schema.FlagEstimated | schema.FlagPromoted | schema.FlagResidual | schema.FlagCovered
+
+// columns names the dimensions that lines carry; a statement that looks at runs and
+// agents has two of them anyway.
+func (q *question) columns(r *request, groups, dimensions []string) {
+	columns := r.needs(groups, dimensions)
+	q.vars["Columns"], q.vars["Filter"] = columns, q.filter(r, dimensions)
+	q.vars["Own"] = slices.DeleteFunc(slices.Clone(columns), func(d string) bool { return d == "tenant" || d == "agent" })
+}
 
 // mask binds flags.
 func (q *question) mask(name string, f schema.Flags) {
@@ -80,10 +92,9 @@ func (a *API) payloads(ctx context.Context, r *request) (any, error) {
 	if err := a.entries(ctx, r, q, asOf{}); err != nil {
 		return nil, err
 	}
-	columns := r.needs(groups, payloadDimensions)
-	q.vars["Columns"], q.vars["Filter"] = columns, q.filter(r, payloadDimensions)
-	q.vars["Own"] = slices.DeleteFunc(slices.Clone(columns), func(d string) bool { return d == "tenant" || d == "agent" })
+	q.columns(r, groups, payloadDimensions)
 	q.mask("doubtful", doubtful)
+	q.bind("lines", "UInt32", strconv.Itoa(measuredLines))
 	names := []string{"calls", "unsized_calls", "bytes", "bytes_per_call", "measured_calls", "measured_bytes", "measured_tokens", "tokens_per_call"}
 	return a.sums(ctx, r, "payloads.sql", q, groups, names, func(get func(string) any) row {
 		n := func(name string) int64 { return get(name).(int64) }
@@ -114,7 +125,7 @@ func (a *API) emptyPolls(ctx context.Context, r *request) (any, error) {
 	if err := a.entries(ctx, r, q, known); err != nil {
 		return nil, err
 	}
-	q.vars["Columns"], q.vars["Filter"] = r.needs(groups, toolDimensions), q.filter(r, toolDimensions)
+	q.columns(r, groups, toolDimensions)
 	columns := []string{"calls", "polls", "empty_polls", "empty_share", "unknown_polls", "empty_turns", "empty_turns_usd", "empty_turns_uncosted"}
 	return known.stamp(a.sums(ctx, r, "empty_polls.sql", q, groups, columns, func(get func(string) any) row {
 		n := func(name string) int64 { return get(name).(int64) }

@@ -158,3 +158,36 @@ search 1 0 0 <nil> 0 0 0 0`, 5.0/7))
 	_, file := s.file("/api/v1/empty-polls?tenant=t-1&format=csv&" + during)
 	equal(t, "file", columns(t, file, "tool", "empty_polls", "empty_turns_usd"), "status 5 0.75\nwait 0 0\nsearch 0 0")
 }
+
+// Where there are too many lines to put in order, some runs tell how many tokens
+// payloads became; the bytes are of all.
+func TestPayloadsOfManyLines(t *testing.T) {
+	s := newStore(t)
+	for i := range byte(20) {
+		tr := newTrace("t-1", fmt.Sprint(i), i+1, nil)
+		tokens := func(n uint64) func(*schema.Entry) { return used("line", schema.Tokens{Input: n}) }
+		s.post(tr.add(schema.KindModel, tokens(10)), tr.add(schema.KindTool, asked("fetch", 1), answered("text", 8)), tr.add(schema.KindModel, tokens(12)))
+	}
+	f := func(lines string) (bytes, measured, tokens int64) {
+		t.Helper()
+		r := &request{all: true, conn: s.e.Reader(), from: noon.Add(-time.Hour), to: noon.Add(time.Hour)}
+		q := r.question()
+		q.runRange(r)
+		q.vars["Groups"], q.vars["Columns"], q.vars["Own"] = []string{}, []string{}, []string{}
+		q.mask("doubtful", doubtful)
+		q.bind("lines", "UInt32", lines)
+		q.paging(r, 10)
+		if err := New(Options{}).ask(t.Context(), r, "payloads.sql", q, func(get func(string) any) {
+			bytes, measured, tokens = get("bytes").(int64), get("measured").(int64), get("tokens").(int64)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return bytes, measured, tokens
+	}
+	if b, m, n := f("100"); b != 160 || m != 20 || n != 40 {
+		t.Errorf("all runs: %d bytes, %d measured, %d tokens", b, m, n)
+	}
+	if b, m, n := f("20"); b != 160 || m == 0 || m >= 20 || n != 2*m {
+		t.Errorf("some runs: %d bytes, %d measured, %d tokens", b, m, n)
+	}
+}

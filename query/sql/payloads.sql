@@ -1,5 +1,6 @@
--- What tools answered with, in bytes. How many tokens that became is known where a model call and the next of its run and agent, of the
--- same model, have one tool call between them: the second's input is the first's input and output, and what the tool answered.
+-- What tools answered with, in bytes. How many tokens that became is known where the calls of a run and agent before and after it are of
+-- one model: the second's input is the first's input and output, and what the tool answered. Where there are more lines than can be put
+-- in order, that is looked at in some runs, the same ones each time.
 SELECT *, throwIf(max(foreign) OVER () != 0, 'a row of another tenant') AS guard FROM (
     SELECT {{range .Groups}}l.{{.}} AS {{.}}, {{end}}
         sum(l.calls) AS calls, sum(l.sized) AS sized, sum(l.bytes) AS bytes, sum(l.measured) AS measured, sum(l.measured_bytes) AS measured_bytes, sum(l.tokens) AS tokens, max(l.foreign) AS foreign
@@ -9,26 +10,21 @@ SELECT *, throwIf(max(foreign) OVER () != 0, 'a row of another tenant') AS guard
         FROM journal
         WHERE {{template "entries_time" .}} AND kind = 'tool'
         UNION ALL
-        SELECT {{range .Columns}}{{.}}, {{end}}NOT ({{.Allowed}}), toInt64(0), toInt64(0), toInt64(0), toInt64(1), toInt64(t.bytes), t.next_input - t.input - t.output
+        SELECT {{range .Columns}}{{.}}, {{end}}NOT ({{.Allowed}}), toInt64(0), toInt64(0), toInt64(0), toInt64(1), toInt64(t.bytes), t.next_before - t.last_after
         FROM (
-            SELECT *, leadInFrame(c.input) OVER next AS next_input, leadInFrame(c.target) OVER next AS next_target, leadInFrame(c.sure) OVER next AS next_sure, leadInFrame(c.started) OVER next AS next_started
+            SELECT *, lagInFrame(c.model) OVER beside AS last_model, lagInFrame(c.after) OVER beside AS last_after,
+                leadInFrame(c.model) OVER beside AS next_model, leadInFrame(c.before) OVER beside AS next_before, leadInFrame(c.start) OVER beside AS next_start
             FROM (
-                SELECT tenant, run_id, agent, turn, {{range .Own}}anyIf(b.{{.}}, b.is_tool) AS {{.}}, {{end}}
-                    countIf(b.is_tool) AS tools, anyIf(b.payload_bytes, b.is_tool) AS bytes, anyIf(b.payload_type, b.is_tool) AS of_type, maxIf(b.start + b.duration_ns, b.is_tool) AS answered,
-                    anyIf(b.start, NOT b.is_tool) AS started, anyIf(cityHash64(b.provider, b.model), NOT b.is_tool) AS target, maxIf(b.usage = 'known' AND bitAnd(b.flags, {doubtful:UInt64}) = 0, NOT b.is_tool) AS sure, sumIf(b.tok_reasoning, NOT b.is_tool) AS reasoning,
-                    toInt64(sumIf(b.tok_input + b.tok_cache_read + b.tok_cache_write_5m + b.tok_cache_write_1h + b.tok_input_audio + b.tok_input_image, NOT b.is_tool)) AS input,
-                    toInt64(sumIf(b.tok_output + b.tok_output_audio + b.tok_output_image, NOT b.is_tool)) AS output
-                FROM (
-                    SELECT *, j.kind = 'tool' AS is_tool, toUnixTimestamp64Nano(j.started_at) AS start,
-                        sum(NOT is_tool) OVER (PARTITION BY tenant, run_id, agent ORDER BY started_at, trace_id, span_id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS turn
-                    FROM ({{template "net_lines" .}}) AS j
-                    WHERE j.kind IN ('tool', 'model')
-                ) AS b
-                GROUP BY tenant, run_id, agent, turn
+                SELECT tenant, {{range .Own}}j.{{.}} AS {{.}}, {{end}}agent, sipHash128(tenant, j.run_id, agent) AS lane, toUnixTimestamp64Nano(j.started_at) AS start, cityHash64(j.trace_id, j.span_id) AS tie,
+                    start + j.duration_ns AS end, j.payload_bytes AS bytes, j.kind = 'tool' AND j.payload_type != '' AS told, cityHash64(j.provider, j.model) AS model,
+                    if(j.kind = 'model' AND j.usage = 'known' AND bitAnd(j.flags, {doubtful:UInt64}) = 0, toInt64(j.tok_input + j.tok_cache_read + j.tok_cache_write_5m + j.tok_cache_write_1h + j.tok_input_audio + j.tok_input_image), -1) AS before,
+                    if(before < 0 OR j.tok_reasoning > 0, -1, before + toInt64(j.tok_output + j.tok_output_audio + j.tok_output_image)) AS after
+                FROM ({{template "net_lines" .}}) AS j
+                WHERE j.kind IN ('tool', 'model') AND cityHash64(tenant, j.run_id) % (SELECT intDiv(count(), {lines:UInt32}) + 1 FROM journal WHERE {{template "entries_time" .}} AND kind IN ('tool', 'model')) = 0
             ) AS c
-            WINDOW next AS (PARTITION BY tenant, run_id, agent ORDER BY turn ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
+            WINDOW beside AS (PARTITION BY lane ORDER BY start, tie ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING)
         ) AS t
-        WHERE t.tools = 1 AND t.turn > 0 AND t.of_type != '' AND t.sure AND t.next_sure AND t.reasoning = 0 AND t.target = t.next_target AND t.answered <= t.next_started AND t.next_input >= t.input + t.output
+        WHERE t.told AND t.last_after >= 0 AND t.next_before >= t.last_after AND t.last_model = t.next_model AND t.end <= t.next_start
     ) AS l
     WHERE {{.Filter}}
     {{if .Groups}}GROUP BY {{range $i, $g := .Groups}}{{if $i}}, {{end}}{{$g}}{{end}}{{end}}
