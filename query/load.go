@@ -25,7 +25,9 @@ func (a *API) load(ctx context.Context, r *request) (any, error) {
 	if q.vars["At"], err = r.bucket("toDateTime(i.started_at, 'UTC')"); err != nil {
 		return nil, err
 	}
-	q.runRange(r)
+	if err := a.entries(ctx, r, q, asOf{}); err != nil {
+		return nil, err
+	}
 	filter := q.filter(r, loadDimensions[len(runDimensions):])
 	if _, filtered := r.GetQuery("kind"); !filtered && !slices.Contains(groups, "kind") {
 		filter += " AND " + modelLike
