@@ -30,18 +30,21 @@ func TestWorkedAfter(t *testing.T) {
 		think("0.25", hidden(3, schema.Overloaded)),
 		// Never worked, and is taken up by nothing.
 		think("0.9", failed(schema.ServerError)),
+		// A refusal is an answer.
+		newTrace("t-1", "r-0", 9, quote).add(schema.KindModel, model("m-0"), priced("0.5"), failed(schema.Refused)),
 		// A hedge that lost.
 		think("0.4", func(e *schema.Entry) {
 			e.Posting.ModelCalls, e.Posting.Hedges, e.Posting.Hedge, e.Posting.Wasted = 0, 1, true, e.Posting.Cost
 		}),
 	)
 	s.post(cancel(gone))
-	equal(t, "model calls", s.one("worked-after?tenant=t-1&kind=model", fields...), `
+	equal(t, "refused", s.one("worked-after?tenant=t-1&model=m-0", fields...), " 0 1 0.5 0 0 1 0.5 0.5 1 1000 0")
+	equal(t, "model calls", s.one("worked-after?tenant=t-1&model=m-5", fields...), `
  0 2 0.4 0 0 2 0.4 0.4 1 1000 0
 framework 1 1 0.2 0 0 1 0.2 0.2 1 2000 1000
 framework 2 1 0.4 0 0 1 0.4 0.2 2 5000 4000
 sdk 3+ 1 0.25 0 0 1 0.25 0.2 1.25 1000 0`)
-	equal(t, "without layers", s.one("worked-after?tenant=t-1&kind=model&group_by=workflow,model", "workflow", "model", "retries", "calls"), "quote m-5 0 2\nquote m-5 1 1\nquote m-5 2 1\nquote m-5 3+ 1")
+	equal(t, "without layers", s.one("worked-after?tenant=t-1&model=m-5&group_by=workflow,model", "workflow", "model", "retries", "calls"), "quote m-5 0 2\nquote m-5 1 1\nquote m-5 2 1\nquote m-5 3+ 1")
 	equal(t, "of one layer", s.one("worked-after?tenant=t-1&layer=sdk&group_by=", "retries", "calls"), "3+ 1")
 
 	// A fallback to a model that was never the first choice, a retry whose first attempt lies before the time, one after an
@@ -62,6 +65,7 @@ sdk 3+ 1 0.25 0 0 1 0.25 0.2 1.25 1000 0`)
 		other.add(schema.KindTool, asked("crm", 6)),
 	)
 	equal(t, "what cannot be compared", s.one("worked-after?tenant=t-1&group_by=kind,layer,model", append([]string{"kind", "model"}, fields...)...), `
+model m-0  0 1 0.5 0 0 1 0.5 0.5 1 1000 0
 model m-5  0 2 0.4 0 0 2 0.4 0.4 1 1000 0
 model m-5 framework 1 3 0.825 1 1 1 0.2 0.2 1 2000 1000
 model m-5 framework 2 1 0.4 0 0 1 0.4 0.2 2 5000 4000
