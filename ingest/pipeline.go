@@ -78,7 +78,7 @@ type Pipeline struct {
 	node    []byte
 	hashKey []byte
 
-	chunk    chunkState   // guarded by the assembler's lock: only touched in append
+	chunk    chunkState
 	queued   atomic.Int64 // entries
 	samples  atomic.Int64 // samples that are not in ClickHouse
 	writer   *writer
