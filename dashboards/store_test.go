@@ -18,6 +18,7 @@ var firstDay = time.Date(2026, 3, 9, 0, 0, 0, 0, time.UTC)
 type made struct {
 	*engine.Engine
 	entries []schema.Entry
+	seen    seen
 }
 
 // fill makes some two hundred runs with everything that the boards count: retries of
@@ -53,6 +54,7 @@ func fill(t *testing.T) made {
 	if err := c.Send(t.Context(), s.Conn(), "entries"); err != nil {
 		t.Fatal(err)
 	}
+	reported(t, &s)
 	return s
 }
 
