@@ -2,8 +2,9 @@
 #
 # Output of builds goes to stderr, so that `make demo` prints answers and nothing
 # else on stdout. Nothing here needs more than Go, make, openssl and npm; captures,
-# bench-peer, deploy-check, generate and runaway say what else they need. The tests of the Prometheus
-# rules are left out where promtool is missing, those of the console where chromium is.
+# bench-peer, deploy-check, generate and runaway say what else they need. The tests of the
+# Prometheus rules are left out where promtool is missing, those of the console where
+# chromium is, those that run the parts of deploy together but for deploy-check.
 
 GO        ?= go
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
