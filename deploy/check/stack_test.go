@@ -48,8 +48,9 @@ func address(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// start runs a process until the test ends or the returned function is called.
-func start(t *testing.T, env []string, name string, args ...string) (stop func()) {
+// start runs a process until the test ends or the returned function is called, which
+// sends it SIGTERM or another signal and waits.
+func start(t *testing.T, env []string, name string, args ...string) (stop func(...syscall.Signal)) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), filepath.Base(name)+".log")
 	f, err := os.Create(log)
@@ -65,8 +66,8 @@ func start(t *testing.T, env []string, name string, args ...string) (stop func()
 	}
 	gone := make(chan struct{})
 	go func() { defer close(gone); _ = c.Wait() }()
-	stop = func() {
-		_ = c.Process.Signal(syscall.SIGTERM)
+	stop = func(by ...syscall.Signal) {
+		_ = c.Process.Signal(append(by, syscall.SIGTERM)[0])
 		select {
 		case <-gone:
 		case <-time.After(40 * time.Second):
@@ -166,7 +167,7 @@ const prices = `prices:
 type flyball struct {
 	bin, http, otlp, key string
 	env                  []string
-	stop                 func()
+	stop                 func(...syscall.Signal)
 }
 
 // startFlyball serves with the embedded engine on free ports. keys is FLYBALL_KEYS, key
@@ -230,7 +231,7 @@ func (f *flyball) costs(t *testing.T, query, want string) {
 }
 
 // startCollector runs a configuration of deploy/collector, with overlays.
-func startCollector(t *testing.T, config string, env []string, overlays ...string) (grpc, http string, stop func()) {
+func startCollector(t *testing.T, config string, env []string, overlays ...string) (grpc, http string, stop func(...syscall.Signal)) {
 	t.Helper()
 	grpc, http = address(t), address(t)
 	args := []string{"--config", "../collector/" + config}
@@ -405,8 +406,8 @@ func TestStack(t *testing.T) {
 	}
 	eventually(t, 20*time.Second, func() error { return active("alertname", "Flyball") })
 
-	// While Flyball is down the collector takes spans and keeps them on disk, also over
-	// a restart of its own; nothing is lost or counted twice.
+	// While Flyball is down the collector takes spans and keeps them on disk, also where it
+	// is killed after its last answer; nothing is lost or counted twice.
 	f.stop()
 	eventually(t, 60*time.Second, func() error { return active("alertname", "FlyballDown") })
 	for i := 6; i <= 15; i++ { // five of them for the second time
@@ -414,7 +415,7 @@ func TestStack(t *testing.T) {
 			t.Fatalf("while Flyball is down: %d", code)
 		}
 	}
-	stopCollector()
+	stopCollector(syscall.SIGKILL)
 	if code := post(t, otlp, agents, call(99, 1, "")); code != 0 {
 		t.Fatalf("the collector has ended and answers %d", code)
 	}
