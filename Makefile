@@ -2,8 +2,9 @@
 #
 # Output of builds goes to stderr, so that `make demo` prints answers and nothing
 # else on stdout. Nothing here needs more than Go, make, openssl and npm; captures,
-# bench-peer, generate and runaway say what else they need. The tests of the Prometheus
-# rules are left out where promtool is missing, those of the console where chromium is.
+# bench-peer, deploy-check, generate and runaway say what else they need. The tests of the
+# Prometheus rules are left out where promtool is missing, those of the console where
+# chromium is, those that run the parts of deploy together but for deploy-check.
 
 GO        ?= go
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -51,6 +52,10 @@ demo: build ## the service on traffic it makes itself; DEMO_ONCE=1 ends after th
 .PHONY: runaway
 runaway: build ## agents that run away, and what stops them: every claim is checked (installs Alertmanager)
 	@SKIP_BUILD=1 deploy/examples/runaway-agent/run.sh
+
+.PHONY: deploy-check
+deploy-check: ## every file of deploy by its own tool, and the parts together (builds a Collector, once)
+	@deploy/check.sh -v
 
 .PHONY: test
 test: engine console ## set up, vet, gofmt, every test

@@ -16,10 +16,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,7 +55,7 @@ type Options struct {
 	// Library is the path of libchdb.so; see FindLibrary for the default.
 	Library string
 
-	// Database is the default database, made on the embedded engine; default
+	// Database is the default database, made if it is not there; default
 	// "flyball". A database in the DSN of a server wins.
 	Database string
 
@@ -123,7 +125,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	if o.DSN == embeddedDSN {
 		err = e.openEmbedded(ctx)
 	} else {
-		err = e.openServer()
+		err = e.openServer(ctx)
 	}
 	if err == nil {
 		err = e.hello(ctx)
@@ -193,37 +195,66 @@ func (e *Engine) embeddedOptions(path string, conns int) *clickhouse.Options {
 	}
 }
 
-// openServer makes the two clients of a server.
-func (e *Engine) openServer() error {
+// openServer makes the two clients of a server, and the database if it is not there.
+func (e *Engine) openServer(ctx context.Context) error {
+	co, err := clickhouse.ParseDSN(e.o.DSN)
+	if err != nil {
+		return fmt.Errorf("parse clickhouse.dsn: %w", err)
+	}
+	if co.Auth.Database == "" {
+		co.Auth.Database = e.o.Database
+	}
+	if err := createDatabase(ctx, *co); err != nil {
+		return err
+	}
 	open := func(read bool) (driver.Conn, error) {
-		co, err := clickhouse.ParseDSN(e.o.DSN)
-		if err != nil {
-			return nil, fmt.Errorf("parse clickhouse.dsn: %w", err)
-		}
-		if co.Auth.Database == "" {
-			co.Auth.Database = e.o.Database
-		}
-		pin(co, "async_insert", 0)
+		co := *co
+		co.Settings = maps.Clone(co.Settings)
+		pin(&co, "async_insert", 0)
 		if read {
-			pin(co, "readonly", 2)
-			pin(co, "max_execution_time", int(readLimit/time.Second))
+			pin(&co, "readonly", 2)
+			pin(&co, "max_execution_time", int(readLimit/time.Second))
 			co.MaxOpenConns = max(co.MaxOpenConns, e.o.Threads+1)
 		} else {
 			co.MaxOpenConns = max(co.MaxOpenConns, 4)
 		}
 		co.MaxIdleConns = co.MaxOpenConns
-		c, err := clickhouse.Open(co)
+		c, err := clickhouse.Open(&co)
 		if err != nil {
 			return nil, fmt.Errorf("open engine: %w", err)
 		}
 		return c, nil
 	}
-	var err error
 	if e.conn, err = open(false); err != nil {
 		return err
 	}
 	e.reader, err = open(true)
 	return err
+}
+
+// unknownDatabase is ClickHouse's code for a database that is not there.
+const unknownDatabase = 81
+
+// createDatabase makes the database of a server that has none of that name. Of a
+// cluster it makes it on the server that it reaches only.
+func createDatabase(ctx context.Context, co clickhouse.Options) error {
+	name := co.Auth.Database
+	try := func(sql string) error {
+		c, err := clickhouse.Open(&co)
+		if err != nil {
+			return fmt.Errorf("open engine: %w", err)
+		}
+		return errors.Join(c.Exec(ctx, sql), c.Close())
+	}
+	err := try("SELECT 1")
+	if x := (*clickhouse.Exception)(nil); !errors.As(err, &x) || x.Code != unknownDatabase {
+		return nil // what else is wrong, hello says
+	}
+	co.Auth.Database = "default" // every server has it
+	if err := try("CREATE DATABASE IF NOT EXISTS `" + strings.NewReplacer("\\", "\\\\", "`", "\\`").Replace(name) + "`"); err != nil {
+		return fmt.Errorf("create database %s of clickhouse.dsn: %w", name, err)
+	}
+	return nil
 }
 
 // pin sets a setting that the DSN does not.
