@@ -149,6 +149,16 @@ guards:
 		t.Fatalf("the document: %d %.200s", code, text)
 	}
 	checkUnknown(t, s, &d, secret["boss"])
+	// Years in which nothing was recorded cost nothing: it was a statement for each hour.
+	for _, path := range []string{"/guards/verify", "/guards/backtest"} {
+		in := map[string]any{"since": "2015-01-02T00:00:00Z"}
+		if path == "/guards/backtest" {
+			in["text"] = "guards: []"
+		}
+		if code, text := s.as(secret["boss"], http.MethodPost, path, in); code != http.StatusOK {
+			t.Errorf("%s: %d %s", path, code, text)
+		}
+	}
 
 	args := []string{"run", s.url("http", described), "--header", "Authorization: Bearer " + secret["boss"],
 		"--seed", "1", "--generation-deterministic", "--max-examples", "2", "--workers", "2", "--no-shrink", "--continue-on-failure", "--request-timeout", "30", "--warnings", "off",
