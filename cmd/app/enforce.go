@@ -245,6 +245,9 @@ func (a *App) journal(tenant string) (enforce.Journal, func() uint64) {
 		if err := conn.QueryRow(ctx, "SELECT min(recorded_at) FROM journal").Scan(&oldest); err != nil {
 			return fmt.Errorf("read oldest entry: %w", err)
 		}
+		if oldest.Unix() == 0 {
+			return nil // the journal is empty
+		}
 		at := from.Add(-10 * time.Minute)
 		if at.Before(oldest) {
 			at = oldest
