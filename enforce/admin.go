@@ -276,8 +276,9 @@ func (l *Loop) Policy() (PolicyVersion, error) {
 }
 
 // Versions are all versions of the policy, without their texts.
-func (l *Loop) Versions() (out []PolicyVersion, err error) {
-	err = l.o.Store.Each(keyPolicy, func(_ string, v []byte) error {
+func (l *Loop) Versions() ([]PolicyVersion, error) {
+	out := []PolicyVersion{}
+	err := l.o.Store.Each(keyPolicy, func(_ string, v []byte) error {
 		var p PolicyVersion
 		if err := json.Unmarshal(v, &p); err != nil {
 			return err
@@ -313,7 +314,7 @@ func (l *Loop) Guards(allow func(tenant string) bool) []GuardStatus {
 	for i := range l.policy.Guards {
 		g := &l.policy.Guards[i]
 		_, warming := l.ledger.Warming(g.index)
-		s := GuardStatus{Name: g.Name, Scope: g.Scope, Measure: g.Measure, Window: g.family.Window.String(), Limit: "none", Mode: g.Mode, Outcome: g.Outcome, Warming: warming, Actions: map[string]int{}}
+		s := GuardStatus{Name: g.Name, Scope: append([]string{}, g.Scope...), Ladder: []string{}, Measure: g.Measure, Window: g.family.Window.String(), Limit: "none", Mode: g.Mode, Outcome: g.Outcome, Warming: warming, Actions: map[string]int{}}
 		if g.limit != nil {
 			s.Limit = g.measure.show(g.most)
 		}

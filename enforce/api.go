@@ -2,9 +2,7 @@ package enforce
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -19,9 +17,6 @@ import (
 	"github.com/flyball/flyball/schema"
 )
 
-// bodyLimit bounds what a request may say.
-const bodyLimit = 1 << 20
-
 // api serves the loop over HTTP.
 type api struct {
 	l       *Loop
@@ -31,44 +26,64 @@ type api struct {
 	backtesting sync.Mutex // held by the one that runs
 }
 
-// Mount adds the routes of enforcement to a router. journal, which may be nil while
-// ClickHouse is not up, is what backtests and verifications read.
-func (l *Loop) Mount(r gin.IRouter, keys func() *schema.Keyring, journal func(tenant string) (Journal, func() uint64)) {
-	a := &api{l: l, keys: keys, journal: journal}
-	g := r.Group("/api/v1")
-	g.GET("/guards", a.as(a.guards, schema.KeyRead, schema.KeyLimiter))
-	g.GET("/guards/live", a.as(a.live, schema.KeyRead, schema.KeyLimiter))
-	g.POST("/guards/release", a.as(a.releaseGuard))
-	g.POST("/guards/backtest", a.as(a.backtest, schema.KeyRead))
-	g.POST("/guards/verify", a.as(a.verify))
-	g.GET("/budgets", a.as(a.budgets, schema.KeyRead, schema.KeyLimiter))
-	g.GET("/enforcement", a.as(a.events, schema.KeyRead))
-	g.GET("/policy", a.as(a.policy, schema.KeyRead))
-	g.GET("/policy/versions", a.as(a.versions, schema.KeyRead))
-	g.POST("/policy", a.as(a.setPolicy))
-	g.GET("/directives", a.as(a.directives, schema.KeyLimiter, schema.KeyRead))
-	g.GET("/directives/stream", a.as(a.stream, schema.KeyLimiter, schema.KeyRead))
-	g.GET("/limiters", a.as(a.limiters, schema.KeyRead))
-	g.POST("/limiters/:id/ack", a.as(a.ack, schema.KeyLimiter))
-	g.POST("/limiters/:id/headroom", a.as(a.headroom, schema.KeyLimiter))
-	g.POST("/limiters/:id/refusals", a.as(a.refusals, schema.KeyLimiter))
-	g.GET("/lights", a.as(a.lights, schema.KeyRead, schema.KeyLimiter))
-	g.GET("/kill", a.as(a.killStatus, schema.KeyRead, schema.KeyLimiter))
-	g.POST("/kill", a.as(a.kill))
-	g.POST("/kill/drill", a.as(a.drill))
-	g.POST("/check", a.as(a.check, schema.KeyLimiter))
-	g.POST("/reserve", a.as(a.reserve, schema.KeyLimiter))
-	g.POST("/leases/:lease/heartbeat", a.as(a.heartbeat, schema.KeyLimiter))
-	g.POST("/leases/:lease/settle", a.as(a.settle, schema.KeyLimiter))
-	g.POST("/leases/:lease/release", a.as(a.release, schema.KeyLimiter))
-	g.POST("/pages/test", a.as(a.testPage))
-	g.GET("/pages", a.as(a.pages, schema.KeyRead))
+// What requests carry.
+type (
+	releasing struct {
+		ID     string `json:"id"`
+		Reason string `json:"reason"`
+	}
+	backtesting struct {
+		Text   string    `json:"text"`
+		Since  time.Time `json:"since"`
+		Until  time.Time `json:"until"`
+		Tenant string    `json:"tenant"`
+	}
+	verifying struct {
+		Since time.Time `json:"since"`
+	}
+	policySetting struct {
+		Text   string `json:"text"`
+		Reason string `json:"reason"`
+		DryRun bool   `json:"dry_run"`
+	}
+	headrooms struct {
+		Headroom []Headroom `json:"headroom"`
+	}
+	refusing struct {
+		Refusals []struct {
+			Call  directive.Call `json:"call"`
+			Guard string         `json:"guard"`
+			At    time.Time      `json:"at"`
+		} `json:"refusals"`
+		More int `json:"more"`
+	}
+	drilling struct {
+		WaitMS int64 `json:"wait_ms"`
+	}
+	reserving struct {
+		directive.Call
+		Plan []directive.Call `json:"plan"`
+	}
+	paging struct {
+		Receiver string `json:"receiver"`
+	}
+)
+
+// Reserved is the answer for one call with its lease.
+type Reserved struct {
+	Answer
+	Lease     string    `json:"lease"`
+	ExpiresAt time.Time `json:"expires_at"`
+	USD       string    `json:"reserved_usd"`
 }
 
-// as serves a request of a key that has one of the roles.
-func (a *api) as(f func(*gin.Context, schema.Key) error, roles ...schema.KeyRole) gin.HandlerFunc {
+// as serves a request of a key that has one of the roles, with these parameters.
+func (a *api) as(f func(*gin.Context, schema.Key) error, names []string, roles ...schema.KeyRole) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		key, err := a.keys().Require(c.Request, roles...)
+		if err == nil {
+			err = known(c, names)
+		}
 		if err == nil {
 			c.Header("Cache-Control", "no-store")
 			err = f(c, key)
@@ -105,12 +120,9 @@ func fail(c *gin.Context, err error) {
 	c.AbortWithStatusJSON(status, gin.H{"status": status, "title": http.StatusText(status), "detail": detail})
 }
 
-// body reads a JSON body strictly: unknown fields are mistakes.
 func body(c *gin.Context, v any) error {
-	d := json.NewDecoder(http.MaxBytesReader(c.Writer, c.Request.Body, bodyLimit))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil && err != io.EOF {
-		return badInput("the body cannot be read: %s", strings.TrimPrefix(err.Error(), "json: "))
+	if err := schema.ReadBody(c.Writer, c.Request, v); err != nil {
+		return badInput("%v", err)
 	}
 	return nil
 }
@@ -135,10 +147,17 @@ func most(c *gin.Context, usual, limit int) (int, error) {
 }
 
 // known refuses parameters that would be ignored.
-func known(c *gin.Context, names ...string) error {
-	for name := range c.Request.URL.Query() {
-		if !slices.Contains(names, name) {
+func known(c *gin.Context, names []string) error {
+	for name, values := range c.Request.URL.Query() {
+		switch {
+		case len(names) == 0:
+			return badInput("unknown parameter %q; this takes none", name)
+		case !slices.Contains(names, name):
 			return badInput("unknown parameter %q; known are %s", name, strings.Join(names, ", "))
+		case len(values) > 1:
+			return badInput("parameter %q stands twice", name)
+		case values[0] == "" && slices.Contains([]string{"limit", "from", "to"}, name):
+			return badInput("parameter %q is empty; give it a value or leave it out", name)
 		}
 	}
 	return nil
@@ -157,9 +176,6 @@ func tenants(c *gin.Context, key schema.Key) (func(string) bool, error) {
 }
 
 func (a *api) guards(c *gin.Context, key schema.Key) error {
-	if err := known(c, "tenant"); err != nil {
-		return err
-	}
 	allow, err := tenants(c, key)
 	if err != nil {
 		return err
@@ -170,9 +186,6 @@ func (a *api) guards(c *gin.Context, key schema.Key) error {
 
 func (a *api) live(c *gin.Context, key schema.Key) error {
 	n, err := most(c, 100, 10_000)
-	if err == nil {
-		err = known(c, "tenant", "guard", "limit")
-	}
 	if err != nil {
 		return err
 	}
@@ -193,10 +206,7 @@ func (a *api) live(c *gin.Context, key schema.Key) error {
 }
 
 func (a *api) releaseGuard(c *gin.Context, key schema.Key) error {
-	var in struct {
-		ID     string `json:"id"`
-		Reason string `json:"reason"`
-	}
+	var in releasing
 	if err := body(c, &in); err != nil {
 		return err
 	}
@@ -207,16 +217,14 @@ func (a *api) releaseGuard(c *gin.Context, key schema.Key) error {
 	return nil
 }
 
+// earliest is the first year that the journal is asked for.
+const earliest = 2015
+
 // backtestWithin bounds a backtest.
 const backtestWithin = 30 * time.Minute
 
 func (a *api) backtest(c *gin.Context, key schema.Key) error {
-	var in struct {
-		Text   string    `json:"text"`
-		Since  time.Time `json:"since"`
-		Until  time.Time `json:"until"`
-		Tenant string    `json:"tenant"`
-	}
+	var in backtesting
 	if err := body(c, &in); err != nil {
 		return err
 	}
@@ -235,8 +243,8 @@ func (a *api) backtest(c *gin.Context, key schema.Key) error {
 	if in.Until.IsZero() {
 		in.Until = time.Now().Add(15 * time.Minute)
 	}
-	if !in.Since.Before(in.Until) || in.Since.Year() < 2015 {
-		return badInput("since has to be before until, and after 2015")
+	if !in.Since.Before(in.Until) || in.Since.Year() < earliest {
+		return badInput("since has to be before until, and after %d", earliest)
 	}
 	journal, _ := a.journal(in.Tenant)
 	if journal == nil {
@@ -261,14 +269,15 @@ func (a *api) backtest(c *gin.Context, key schema.Key) error {
 }
 
 func (a *api) verify(c *gin.Context, key schema.Key) error {
-	var in struct {
-		Since time.Time `json:"since"`
-	}
+	var in verifying
 	if err := orgWide(key); err != nil {
 		return err
 	}
 	if err := body(c, &in); err != nil {
 		return err
+	}
+	if in.Since.Year() < earliest || !in.Since.Before(time.Now()) {
+		return badInput("since has to be before now, and after %d", earliest)
 	}
 	journal, confirmed := a.journal("")
 	if journal == nil {
@@ -288,9 +297,6 @@ func (a *api) verify(c *gin.Context, key schema.Key) error {
 // apply to such a call.
 func (a *api) budgets(c *gin.Context, key schema.Key) error {
 	n, err := most(c, 100, 10_000)
-	if err == nil {
-		err = known(c, "tenant", "guard", "limit", "user", "feature", "workflow", "agent", "model", "run_id", "mode")
-	}
 	if err != nil {
 		return err
 	}
@@ -316,9 +322,6 @@ func (a *api) budgets(c *gin.Context, key schema.Key) error {
 
 func (a *api) events(c *gin.Context, key schema.Key) error {
 	n, err := most(c, 100, 10_000)
-	if err == nil {
-		err = known(c, "tenant", "limit", "from", "to")
-	}
 	if err != nil {
 		return err
 	}
@@ -370,11 +373,7 @@ func (a *api) versions(c *gin.Context, key schema.Key) error {
 }
 
 func (a *api) setPolicy(c *gin.Context, key schema.Key) error {
-	var in struct {
-		Text   string `json:"text"`
-		Reason string `json:"reason"`
-		DryRun bool   `json:"dry_run"`
-	}
+	var in policySetting
 	if err := orgWide(key); err != nil {
 		return err
 	}
@@ -492,7 +491,11 @@ func (a *api) ack(c *gin.Context, key schema.Key) error {
 	if err := body(c, &in); err != nil {
 		return err
 	}
-	if err := a.l.Acknowledge(c.Param("id"), key.Name, in, key.Allows); err != nil {
+	id, err := limiterID(c)
+	if err != nil {
+		return err
+	}
+	if err := a.l.Acknowledge(id, key.Name, in, key.Allows); err != nil {
 		return err
 	}
 	c.Status(http.StatusNoContent)
@@ -500,16 +503,30 @@ func (a *api) ack(c *gin.Context, key schema.Key) error {
 	return nil
 }
 
+// maxMore bounds how many refusals a limiter may count without telling them.
+const maxMore = 1_000_000_000
+
+// limiterID is the limiter that the path names.
+func limiterID(c *gin.Context) (string, error) {
+	id := c.Param("id")
+	if id == "" || len(id) > 200 {
+		return "", badInput("the limiter's id is empty or longer than 200 bytes")
+	}
+	return id, nil
+}
+
 // headroom takes what providers said. The light it turns is everybody's, so it has to
 // come from who may act for every tenant; of others it is taken and turns nothing.
 func (a *api) headroom(c *gin.Context, key schema.Key) error {
-	var in struct {
-		Headroom []Headroom `json:"headroom"`
-	}
+	var in headrooms
 	if err := body(c, &in); err != nil {
 		return err
 	}
-	if err := a.l.Report(c.Param("id"), in.Headroom, key.AllowsAll()); err != nil {
+	id, err := limiterID(c)
+	if err != nil {
+		return err
+	}
+	if err := a.l.Report(id, in.Headroom, key.AllowsAll()); err != nil {
 		return err
 	}
 	c.Status(http.StatusNoContent)
@@ -519,19 +536,15 @@ func (a *api) headroom(c *gin.Context, key schema.Key) error {
 
 // refusals makes calls that a limiter did not let through calls of the journal.
 func (a *api) refusals(c *gin.Context, key schema.Key) error {
-	var in struct {
-		Refusals []struct {
-			Call  directive.Call `json:"call"`
-			Guard string         `json:"guard"`
-			At    time.Time      `json:"at"`
-		} `json:"refusals"`
-		More int `json:"more"`
-	}
+	var in refusing
 	if err := body(c, &in); err != nil {
 		return err
 	}
-	if len(in.Refusals) > 1000 || in.More < 0 {
-		return badInput("at most 1,000 refusals are taken at once")
+	if _, err := limiterID(c); err != nil {
+		return err
+	}
+	if len(in.Refusals) > 1000 || in.More < 0 || in.More > maxMore {
+		return badInput("at most 1,000 refusals are taken at once, and more has to be from 0 to %d", maxMore)
 	}
 	now := time.Now()
 	var list []Refusal
@@ -589,9 +602,7 @@ func (a *api) kill(c *gin.Context, key schema.Key) error {
 }
 
 func (a *api) drill(c *gin.Context, key schema.Key) error {
-	var in struct {
-		WaitMS int64 `json:"wait_ms"`
-	}
+	var in drilling
 	if err := orgWide(key); err != nil {
 		return err
 	}
@@ -663,10 +674,7 @@ func (a *api) check(c *gin.Context, key schema.Key) error {
 }
 
 func (a *api) reserve(c *gin.Context, key schema.Key) error {
-	var in struct {
-		directive.Call
-		Plan []directive.Call `json:"plan"`
-	}
+	var in reserving
 	if err := body(c, &in); err != nil {
 		return err
 	}
@@ -693,12 +701,7 @@ func (a *api) reserve(c *gin.Context, key schema.Key) error {
 	case leases == nil:
 		c.JSON(http.StatusOK, answers[0])
 	case len(in.Plan) == 0:
-		c.JSON(http.StatusOK, struct {
-			Answer
-			Lease     string    `json:"lease"`
-			ExpiresAt time.Time `json:"expires_at"`
-			USD       string    `json:"reserved_usd"`
-		}{answers[0], leases[0].Lease, leases[0].ExpiresAt, leases[0].USD})
+		c.JSON(http.StatusOK, Reserved{answers[0], leases[0].Lease, leases[0].ExpiresAt, leases[0].USD})
 	default:
 		c.JSON(http.StatusOK, gin.H{"decision": directive.Allow, "leases": leases, "answers": answers})
 	}
@@ -735,9 +738,7 @@ func (a *api) release(c *gin.Context, key schema.Key) error {
 }
 
 func (a *api) testPage(c *gin.Context, key schema.Key) error {
-	var in struct {
-		Receiver string `json:"receiver"`
-	}
+	var in paging
 	if err := orgWide(key); err != nil {
 		return err
 	}

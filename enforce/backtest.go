@@ -74,7 +74,7 @@ type backtest struct {
 // Backtest replays the journal through the guards of a policy, the very code that
 // enforces, every guard as if it were enforced.
 func Backtest(ctx context.Context, p *Policy, o Options, journal Journal, from, to time.Time) (*BacktestReport, error) {
-	b := &backtest{report: &BacktestReport{From: from.UTC(), To: to.UTC(), Note: "how agents would have reacted to a refusal is not modelled"}, byGuard: map[string]*GuardBacktest{}, scopes: map[string]map[string]*ScopeCount{}, left: map[string]schema.Money{}}
+	b := &backtest{report: &BacktestReport{From: from.UTC(), To: to.UTC(), Guards: []GuardBacktest{}, Note: "how agents would have reacted to a refusal is not modelled"}, byGuard: map[string]*GuardBacktest{}, scopes: map[string]map[string]*ScopeCount{}, left: map[string]schema.Money{}}
 	b.Loop = &Loop{o: o, metrics: newMetrics(nil), set: directive.NewSet(), live: map[string]*live{}, byKey: map[string][]*live{}}
 	b.ledger = ledger.New(ledger.Options{Zone: o.Zone})
 	b.book.init()

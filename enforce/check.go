@@ -497,7 +497,7 @@ func (l *Loop) BudgetsFor(c *directive.Call, org bool) ([]Budget, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	var out []Budget
+	out := []Budget{}
 	for i := range l.policy.Guards {
 		g := &l.policy.Guards[i]
 		if len(g.rungs) == 0 || g.family.Org && !org || !g.meets(c, l.policy.Critical.Criticality(c)) {

@@ -397,7 +397,7 @@ func (l *Loop) Drill(actor string, wait time.Duration, done <-chan struct{}) (Dr
 	err := l.flush()
 	version := l.current
 	l.mu.Unlock()
-	out := DrillResult{ID: id, Version: version.String()}
+	out := DrillResult{ID: id, Version: version.String(), Acked: []DrillLimiter{}, Limiters: []LimiterStatus{}}
 	if err != nil {
 		return out, err
 	}

@@ -117,6 +117,7 @@ func (m *limiters) lag(current directive.Version) (most uint64) {
 // ackedSince says which active limiters acknowledged a version, and how long after
 // the instant.
 func (m *limiters) ackedSince(v directive.Version, since time.Time) (did []DrillLimiter, missing []string) {
+	did = []DrillLimiter{}
 	for id, x := range m.byID {
 		switch {
 		case !x.acked.Less(v):
@@ -153,9 +154,6 @@ type Ack struct {
 // version that was never published, which only a forged acknowledgement has.
 func (l *Loop) Acknowledge(id, key string, a Ack, allow func(string) bool) error {
 	now := time.Now()
-	if id == "" || len(id) > 200 {
-		return badInput("the limiter's id is empty or longer than 200 bytes")
-	}
 	if !l.signed("version "+a.Version.String(), a.Token) {
 		l.metrics.acks.WithLabelValues("forged").Inc()
 		return badInput("token is not the one that came with version %s", a.Version)

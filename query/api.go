@@ -66,40 +66,6 @@ var (
 	sumLimits  = limits{1000, 10_000}
 )
 
-// Mount adds the API's routes to a router.
-func (a *API) Mount(r gin.IRouter) {
-	g := r.Group("/api/v1")
-	timed := func(names ...string) []string { return append([]string{"from", "to", "limit"}, names...) }
-	// A list may be answered as CSV, a page at a time.
-	paged := func(names ...string) []string { return timed(append([]string{"cursor", "format"}, names...)...) }
-	g.GET("/calls", a.handle(listLimits, paged(slices.Concat(dimensions[1:], []string{"trace_id", "run_id", "history"})...), a.calls))
-	g.GET("/runs", a.handle(listLimits, paged(runDimensions[1:]...), a.runs))
-	// A run id is whatever the operator's attribute says, slashes included.
-	g.GET("/runs/*id", a.handle(limits{}, nil, a.run))
-	g.GET("/spend", a.handle(sumLimits, paged(slices.Concat(dimensions[1:], []string{"group_by", "interval", "as_of"})...), a.spend))
-	g.GET("/amplification", a.handle(sumLimits, paged(slices.Concat(runDimensions[1:], callDimensions, []string{"group_by"})...), a.amplification))
-	g.GET("/retries", a.handle(sumLimits, paged(slices.Concat(retryDimensions[1:], []string{"group_by"})...), a.retries))
-	g.GET("/coverage", a.handle(sumLimits, paged(dimensions[1:]...), a.coverage))
-	g.GET("/movers", a.handle(sumLimits, paged(slices.Concat(dimensions[1:], []string{"group_by", "base_from", "base_to"})...), a.movers))
-	g.GET("/load", a.handle(sumLimits, paged(slices.Concat(loadDimensions[1:], []string{"group_by", "interval"})...), a.load))
-	g.GET("/rate-limits", a.handle(sumLimits, paged(slices.Concat(limitDimensions[1:], []string{"group_by", "interval"})...), a.rateLimits))
-	g.GET("/worked-after", a.handle(sumLimits, paged(slices.Concat(workedDimensions[1:], []string{"group_by", "as_of", "of"})...), a.workedAfter))
-	g.GET("/loops", a.handle(sumLimits, paged(slices.Concat(runDimensions[1:], []string{"group_by"})...), a.loops))
-	g.GET("/empty-polls", a.handle(sumLimits, paged(slices.Concat(toolDimensions[1:], []string{"group_by", "as_of"})...), a.emptyPolls))
-	g.GET("/payloads", a.handle(sumLimits, paged(slices.Concat(payloadDimensions[1:], []string{"group_by"})...), a.payloads))
-	g.GET("/cache", a.handle(sumLimits, paged(slices.Concat(dimensions[1:], []string{"group_by", "as_of"})...), a.cache))
-	g.GET("/batch", a.handle(sumLimits, paged(slices.Concat(dimensions[1:], []string{"group_by", "as_of"})...), a.batch))
-	g.GET("/export/focus", a.handle(limits{}, []string{"from", "to", "format"}, a.focus))
-	g.GET("/close", a.handle(sumLimits, []string{"period", "limit", "cursor", "format"}, a.closeReport))
-	if a.o.Write != nil {
-		g.POST("/close", a.close)
-	}
-	if a.o.SQL != nil {
-		g.GET("/sql", a.sql)
-		g.POST("/sql", a.sql)
-	}
-}
-
 // sql hands a statement to the operator's read-only SQL, which sees every tenant.
 func (a *API) sql(c *gin.Context) {
 	r, err := a.authorize(c.Request)

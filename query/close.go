@@ -143,8 +143,8 @@ func (a *API) closeMonth(c *gin.Context) (row, error) {
 		return nil, err
 	}
 	var in closing
-	if err := c.ShouldBindJSON(&in); err != nil {
-		return nil, badRequest("want {\"period\":\"2026-11\"} and perhaps \"as_of\":\"2026-12-03\", the last UTC day whose entries count (default: yesterday)")
+	if err := schema.ReadBody(c.Writer, c.Request, &in); err != nil {
+		return nil, badRequest("%v; want {\"period\":\"2026-11\"} and perhaps \"as_of\":\"2026-12-03\", the last UTC day whose entries count (default: yesterday)", err)
 	}
 	start, err := month(in.Period)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +27,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
 
 	"github.com/flyball/flyball/enforce"
@@ -483,17 +483,14 @@ func (a *App) router() (http.Handler, error) {
 	r := gin.New()
 	r.Use(gin.CustomRecovery(func(c *gin.Context, err any) {
 		a.log.Error("request panicked", "path", c.Request.URL.Path, "err", err)
-		c.AbortWithStatus(http.StatusInternalServerError)
+		problem(c, http.StatusInternalServerError, "the request failed; see the server's log")
 	}))
-	r.GET("/livez", func(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"status": "ok"}) })
-	r.GET("/readyz", a.readyz)
-	metrics := promhttp.HandlerFor(a.reg, promhttp.HandlerOpts{EnableOpenMetrics: true})
-	r.GET("/metrics", func(c *gin.Context) {
-		if err := a.authorizeOperator(c.Request); err != nil {
-			c.JSON(http.StatusUnauthorized, gin.H{"detail": err.Error()})
-			return
-		}
-		metrics.ServeHTTP(c.Writer, c.Request)
+	r.HandleMethodNotAllowed = true
+	r.NoRoute(func(c *gin.Context) {
+		problem(c, http.StatusNotFound, "nothing is at %s; "+described+" lists what is", c.Request.URL.Path)
+	})
+	r.NoMethod(func(c *gin.Context) {
+		problem(c, http.StatusMethodNotAllowed, "%s does not take %s; it takes %s", c.Request.URL.Path, c.Request.Method, c.Writer.Header().Get("Allow"))
 	})
 	api := query.New(query.Options{Conn: a.conn, Write: a.writer, Stored: a.stored, Prices: unitPrices{a.pricer}, Keys: a.keys.Load, Zone: a.zone, SQL: http.HandlerFunc(a.sql), Quarantined: func() uint64 { return uint64(a.pipeline.Status().Quarantined) }, Logger: a.log})
 	api.Mount(r)
@@ -501,7 +498,7 @@ func (a *App) router() (http.Handler, error) {
 		return nil, err
 	}
 	a.loop.Mount(r, a.keys.Load, a.journal)
-	a.mountAdmin(r)
+	a.mount(r, slices.Concat(api.Routes(), a.loop.Routes()))
 	return r, nil
 }
 
@@ -542,6 +539,7 @@ func (a *App) readyz(c *gin.Context) {
 	if in.Refusing != "" {
 		code, status = http.StatusServiceUnavailable, "full"
 	}
+	c.Header("Cache-Control", "no-store")
 	c.JSON(code, gin.H{"status": status, "ingest": in, "clickhouse": ch, "prices": a.pricer.Catalogue().Origins, "listen": a.addrs})
 }
 

@@ -245,7 +245,19 @@ func (a *App) journal(tenant string) (enforce.Journal, func() uint64) {
 	read := func(ctx context.Context, from, to time.Time, chunk uint64, f func(*schema.Entry) error) error {
 		const step = time.Hour
 		end := earlier(to.Add(24*time.Hour), time.Now().Add(time.Minute))
-		for at := from.Add(-10 * time.Minute); at.Before(end); at = at.Add(step) {
+		// Years before the first entry would be as many statements that find nothing.
+		var oldest time.Time
+		if err := conn.QueryRow(ctx, "SELECT min(recorded_at) FROM journal").Scan(&oldest); err != nil {
+			return fmt.Errorf("read oldest entry: %w", err)
+		}
+		if oldest.Unix() == 0 {
+			return nil // the journal is empty
+		}
+		at := from.Add(-10 * time.Minute)
+		if at.Before(oldest) {
+			at = oldest
+		}
+		for ; at.Before(end); at = at.Add(step) {
 			where, args := "recorded_at >= ? AND recorded_at < ? AND started_at >= ? AND started_at < ?", []any{at.UTC(), earlier(at.Add(step), end).UTC(), from.UTC(), to.UTC()}
 			if tenant != "" {
 				where, args = where+" AND tenant = ?", append(args, tenant)

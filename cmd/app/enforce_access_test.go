@@ -133,6 +133,10 @@ guards:
 	ack["revision"] = set.Revision + 5
 	f("lim-1", "POST", "/limiters/l/ack", ack, 400)
 	f("reader", "POST", "/limiters/l/ack", ack, 403)
+	// An empty journal is read at once, however far back.
+	s.drain()
+	f("boss", "POST", "/guards/backtest", map[string]any{"text": "guards: []", "since": "2015-01-02T00:00:00Z"}, 200)
+	f("boss", "POST", "/guards/verify", map[string]any{}, 400)
 	// Bad input says what to do.
 	f("lim-1", "POST", "/check", map[string]any{"tenat": "t-1"}, 400)
 	f("lim-1", "POST", "/check", map[string]any{"tenant": "t-1", "user": strings.Repeat("x", 2000)}, 400)

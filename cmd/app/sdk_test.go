@@ -567,25 +567,12 @@ func (d *sdkDriver) leave(t *testing.T) {
 // for each language.
 func newDrivers(t *testing.T) (node, python *sdkDriver) {
 	t.Helper()
-	missing := func(what string) {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("%s is missing", what)
-		}
-		t.Skipf("%s is missing", what)
-	}
-	for _, tool := range []string{"node", "npm", "python3"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			missing(tool)
-		}
-	}
-	if exec.Command("python3", "-c", "import ensurepip, venv").Run() != nil {
-		missing("python3-venv")
-	}
+	needs(t, "node", "npm", "python3")
 	src, err := filepath.Abs(filepath.Join("testdata", "sdk"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := installSDKs(t, src)
+	dir := install(t, "sdk", src, []string{"package.json", "package-lock.json", ".npmrc", "requirements.txt"}, append([][]string{{"npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"}}, venv...))
 	// Node looks for packages beside the script.
 	run := t.TempDir()
 	script, err := os.ReadFile(filepath.Join(src, "drive.mjs"))
@@ -633,11 +620,36 @@ func newDrivers(t *testing.T) (node, python *sdkDriver) {
 	return start("node", "node", filepath.Join(run, "drive.mjs")), start("python", filepath.Join(dir, "venv", "bin", "python"), filepath.Join(src, "drive.py"))
 }
 
-// installSDKs returns the directory that has the SDKs of the lock files.
-func installSDKs(t *testing.T, src string) string {
+// needs skips a test that lacks a tool, or fails it where everything has to be there.
+func needs(t *testing.T, tools ...string) {
+	t.Helper()
+	missing := func(what string) {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("%s is missing", what)
+		}
+		t.Skipf("%s is missing", what)
+	}
+	for _, tool := range tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			missing(tool)
+		}
+	}
+	if exec.Command("python3", "-c", "import ensurepip, venv").Run() != nil {
+		missing("python3-venv")
+	}
+}
+
+// venv installs what requirements.txt says into venv.
+var venv = [][]string{
+	{"python3", "-m", "venv", "--clear", "venv"},
+	{filepath.Join("venv", "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r", "requirements.txt"},
+}
+
+// install returns a directory of the user's cache in which the commands were run, once,
+// on these files of src.
+func install(t *testing.T, what, src string, files []string, commands [][]string) string {
 	t.Helper()
 	h := sha256.New()
-	files := []string{"package.json", "package-lock.json", ".npmrc", "requirements.txt"}
 	text := map[string][]byte{}
 	for _, name := range files {
 		b, err := os.ReadFile(filepath.Join(src, name))
@@ -651,7 +663,7 @@ func installSDKs(t *testing.T, src string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(cache, "flyball", fmt.Sprintf("sdk-%x", h.Sum(nil)[:8]))
+	dir := filepath.Join(cache, "flyball", fmt.Sprintf("%s-%x", what, h.Sum(nil)[:8]))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -673,23 +685,19 @@ func installSDKs(t *testing.T, src string) string {
 			t.Fatal(err)
 		}
 	}
-	for _, args := range [][]string{
-		{"npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"},
-		{"python3", "-m", "venv", "--clear", "venv"},
-		{filepath.Join("venv", "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r", "requirements.txt"},
-	} {
+	for _, args := range commands {
 		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Dir = dir
 		if strings.HasPrefix(args[0], "venv") {
 			cmd.Path = filepath.Join(dir, args[0])
 		}
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("install the SDKs: %s: %v\n%s", strings.Join(args, " "), err, out)
+			t.Fatalf("install %s: %s: %v\n%s", what, strings.Join(args, " "), err, out)
 		}
 	}
 	if err := os.WriteFile(done, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("installed the SDKs in %s", time.Since(from).Round(time.Second))
+	t.Logf("installed %s in %s", what, time.Since(from).Round(time.Second))
 	return dir
 }

@@ -42,11 +42,11 @@ type Row struct {
 	From         string             `yaml:"from,omitempty" json:"from"`
 	To           string             `yaml:"to,omitempty" json:"to"`
 	Currency     string             `yaml:"currency,omitempty" json:"currency"`
-	PerMillion   map[string]string  `yaml:"per_million,omitempty" json:"per_million"`
-	PerUnit      map[string]string  `yaml:"per_unit,omitempty" json:"per_unit"`
-	AboveInput   []Above            `yaml:"above_input_tokens,omitempty" json:"above_input_tokens"`
-	ServiceTiers map[string]TierRow `yaml:"service_tiers,omitempty" json:"service_tiers"`
-	TimeBands    []Band             `yaml:"time_bands,omitempty" json:"time_bands"`
+	PerMillion   map[string]string  `yaml:"per_million,omitempty" json:"per_million,omitempty"`
+	PerUnit      map[string]string  `yaml:"per_unit,omitempty" json:"per_unit,omitempty"`
+	AboveInput   []Above            `yaml:"above_input_tokens,omitempty" json:"above_input_tokens,omitempty"`
+	ServiceTiers map[string]TierRow `yaml:"service_tiers,omitempty" json:"service_tiers,omitempty"`
+	TimeBands    []Band             `yaml:"time_bands,omitempty" json:"time_bands,omitempty"`
 }
 
 // Above moves the whole call to other rates once its input passes Over tokens.
@@ -58,14 +58,14 @@ type Above struct {
 // TierRow is what a service tier changes. What it leaves out keeps the base price.
 type TierRow struct {
 	From       string            `yaml:"from,omitempty" json:"from"`
-	PerMillion map[string]string `yaml:"per_million,omitempty" json:"per_million"`
-	PerUnit    map[string]string `yaml:"per_unit,omitempty" json:"per_unit"`
-	AboveInput []Above           `yaml:"above_input_tokens,omitempty" json:"above_input_tokens"`
+	PerMillion map[string]string `yaml:"per_million,omitempty" json:"per_million,omitempty"`
+	PerUnit    map[string]string `yaml:"per_unit,omitempty" json:"per_unit,omitempty"`
+	AboveInput []Above           `yaml:"above_input_tokens,omitempty" json:"above_input_tokens,omitempty"`
 }
 
 // Band is a time of day, UTC, half open; a band whose end is not after its start spans midnight.
 type Band struct {
-	Days       []string          `yaml:"days,omitempty" json:"days"`
+	Days       []string          `yaml:"days,omitempty" json:"days,omitempty"`
 	From       string            `yaml:"from" json:"from"`
 	To         string            `yaml:"to" json:"to"`
 	PerMillion map[string]string `yaml:"per_million" json:"per_million"`

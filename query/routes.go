@@ -1,0 +1,292 @@
+package query
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/flyball/flyball/schema"
+	"github.com/flyball/flyball/schema/openapi"
+)
+
+// route is an operation and what answers it: ask, whose request handle has checked
+// against the parameters, or serve.
+type route struct {
+	openapi.Route
+	limits limits
+	ask    func(context.Context, *request) (any, error)
+	serve  gin.HandlerFunc
+}
+
+// Routes describe the API.
+func (a *API) Routes() (out []openapi.Route) {
+	for _, r := range a.routes() {
+		out = append(out, r.Route)
+	}
+	return out
+}
+
+// Mount adds the API's routes to a router.
+func (a *API) Mount(r gin.IRouter) {
+	for _, x := range a.routes() {
+		serve := x.serve
+		if serve == nil {
+			serve = a.handle(x.limits, x.Names(), x.ask)
+		}
+		r.Handle(x.Method, x.Path, serve)
+	}
+}
+
+// routes are all of the API's. A parameter that a route does not list is refused.
+func (a *API) routes() []route {
+	get := func(path, about string, l limits, params []openapi.Param, ok any, ask func(context.Context, *request) (any, error)) route {
+		out := route{Route: openapi.Route{Method: http.MethodGet, Path: "/api/v1" + path, Tag: "Questions", About: about, Roles: []string{string(schema.KeyRead)},
+			Params: append(params, tenantParam), OK: ok, Fails: []int{400, 503, 504}}, limits: l, ask: ask}
+		if strings.Contains(path, "*") {
+			out.Fails = append(out.Fails, 404)
+		}
+		if names := out.Names(); slices.Contains(names, "format") && slices.Contains(names, "limit") {
+			out.OK, out.Answers = nil, map[int]openapi.Answer{http.StatusOK: pageOf(ok)}
+		}
+		return out
+	}
+	// A list may be answered as CSV, a page at a time.
+	paged := func(l limits, names []string, more ...openapi.Param) []openapi.Param {
+		return slices.Concat([]openapi.Param{fromParam, toParam, limitParam(l), cursorParam, formatParam("json", "csv")}, filters(names), more)
+	}
+	out := []route{
+		get("/calls", "Lists calls, oldest first. Of a trace or a run all, else those of the last day.", listLimits,
+			paged(listLimits, dimensions[1:], openapi.Param{Name: "trace_id", About: "Calls of one trace.", Schema: openapi.Text(openapi.Schema{"pattern": "^[0-9A-Fa-f]{32}$"}, "")},
+				openapi.Param{Name: "run_id", About: "Calls of one run.", Schema: openapi.String("")},
+				openapi.Param{Name: "history", About: "1 lists every entry with its sign, not what they come to.", Schema: openapi.Enum("0", "1")}),
+			openapi.Fields{"calls": openapi.Array(callSchema), "next": nextSchema}, a.calls),
+		get("/runs", "Lists the latest runs, the latest first.", listLimits, paged(listLimits, runDimensions[1:]), answerOf(openapi.Fields{"rows": openapi.Array(runRow)}), a.runs),
+		// A run id is whatever the operator's attribute says, slashes included.
+		get("/runs/*id", "Tells one run: its totals, and its calls as a tree. The id that a run had before it was given another answers 301.", limits{},
+			[]openapi.Param{{Name: "id", In: "path", About: "The run, percent-encoded; slashes may stand as they are.", Schema: openapi.Text(openapi.Schema{"minLength": 1}, "")}}, runSchema, a.run),
+		get("/spend", "Tells what was spent. Totals are of everything, even where limit cuts the rows. Times are widened to whole quarters of an hour.", sumLimits,
+			paged(sumLimits, dimensions[1:], groupParam(dimensions, "tenant"), intervalParam, asOfParam, ifNoneMatch),
+			spendSchema, a.spend),
+		get("/amplification", "Tells how much work a request became. By properties of calls the rows do not add up, and additive is false.", sumLimits,
+			paged(sumLimits, slices.Concat(runDimensions[1:], callDimensions), groupParam(slices.Concat(runDimensions, callDimensions), "workflow")), answerOf(openapi.Fields{"rows": openapi.Array(amplificationRow), "additive": openapi.Bool()}), a.amplification),
+		get("/retries", "Tells who retried what, why, and what was wasted. Times are widened to whole quarters of an hour.", sumLimits,
+			paged(sumLimits, retryDimensions[1:], groupParam(retryDimensions, "layer,failure"), ifNoneMatch), answerOf(openapi.Fields{"rows": openapi.Array(rowOf(retryDimensions, openapi.Fields{"retries": count, "fallbacks": count, "hedges": count, "wasted_usd": openapi.USD()}))}), a.retries),
+		get("/coverage", "Tells what is not known: what has no price or no usage, and what is wrong in how spans come in.", sumLimits,
+			paged(sumLimits, dimensions[1:]), coverageSchema, a.coverage),
+		get("/movers", "Tells what changed most between two times, and why: effects that sum to the change. Without base_from and base_to it compares with the time before that is as long.", sumLimits,
+			paged(sumLimits, dimensions[1:], groupParam(moverDimensions, "tenant"), openapi.Param{Name: "base_from", About: "Begin of the time to compare with.", Schema: instantSchema}, openapi.Param{Name: "base_to", About: "End of the time to compare with, exclusive.", Schema: instantSchema}),
+			moversSchema, a.movers),
+		get("/load", "Tells how many provider calls so many requests become: requests, steps of each, retries of each step.", sumLimits,
+			paged(sumLimits, loadDimensions[1:], groupParam(loadDimensions, "workflow"), intervalParam), anyObject, a.load),
+		get("/rate-limits", "Tells how many attempts providers refused for their rate limits.", sumLimits,
+			paged(sumLimits, limitDimensions[1:], groupParam(limitDimensions, "provider,model"), intervalParam), anyObject, a.rateLimits),
+		get("/worked-after", "Tells what worked after how many retries, and at what cost beside what worked at once.", sumLimits,
+			paged(sumLimits, workedDimensions[1:], groupParam(workedDimensions, "model"), asOfParam, openapi.Param{Name: "of", About: "What is counted.", Schema: openapi.Enum("calls", "requests")}), anyObject, a.workedAfter),
+		get("/loops", "Tells which runs repeat tool calls with arguments they had already.", sumLimits,
+			paged(sumLimits, runDimensions[1:], groupParam(loopDimensions, "workflow,agent")), anyObject, a.loops),
+		get("/empty-polls", "Tells which tool calls polled for nothing, and what that cost.", sumLimits,
+			paged(sumLimits, toolDimensions[1:], groupParam(toolDimensions, "tool"), asOfParam), anyObject, a.emptyPolls),
+		get("/payloads", "Tells what tools put into the context, by tool and type.", sumLimits,
+			paged(sumLimits, payloadDimensions[1:], groupParam(payloadDimensions, "tool,payload_type")), anyObject, a.payloads),
+		get("/cache", "Tells what prompt caches saved.", sumLimits, paged(sumLimits, dimensions[1:], groupParam(dimensions, "provider,model"), asOfParam), anyObject, a.cache),
+		get("/batch", "Tells what calls that could have waited would have cost as a batch.", sumLimits, paged(sumLimits, dimensions[1:], groupParam(dimensions, "provider,model"), asOfParam), anyObject, a.batch),
+		get("/export/focus", "Exports whole days as a FOCUS 1.2 file.", limits{}, []openapi.Param{fromParam, toParam, formatParam("csv", "parquet")}, nil, a.focus),
+		get("/close", "Tells a closed month beside what is known now, or without period which months are closed.", sumLimits,
+			[]openapi.Param{{Name: "period", About: "A month; required for CSV.", Schema: monthSchema}, limitParam(sumLimits), cursorParam, formatParam("json", "csv")}, closeSchema, a.closeReport),
+	}
+	for i := range out {
+		r := &out[i].Route
+		if r.Answers == nil {
+			r.Answers = map[int]openapi.Answer{}
+		}
+		switch {
+		case r.Path == "/api/v1/export/focus":
+			r.Answers[http.StatusOK] = openapi.Answer{About: "The file.", Content: map[string]any{"text/csv": openapi.String(""), "application/vnd.apache.parquet": openapi.Schema{"type": "string", "format": "binary"}}}
+		case r.Path == "/api/v1/runs/*id":
+			r.Answers[http.StatusMovedPermanently] = openapi.Answer{About: "The run has another id now.", Headers: map[string]openapi.Header{"Location": {About: "The run.", Schema: openapi.Schema{"type": "string", "format": "uri-reference"}}}}
+		case slices.ContainsFunc(r.Params, func(p openapi.Param) bool { return p.Name == ifNoneMatch.Name }):
+			r.Answers[http.StatusNotModified] = openapi.Answer{About: "The answer is the one that the caller has."}
+		}
+	}
+	if a.o.Write != nil {
+		out = append(out, route{serve: a.close, Route: openapi.Route{Method: http.MethodPost, Path: "/api/v1/close", Tag: "Questions",
+			About:  "Freezes what was known of a month, for the tenants of the request or every one. What is closed already stays as it was.",
+			Params: []openapi.Param{tenantParam}, Body: openapi.Input(closing{}, openapi.Fields{"period": monthSchema, "as_of": openapi.Text(openapi.Schema{"format": "date"}, "The last UTC day whose entries count; without it yesterday.")}, "period"),
+			OK: openapi.Fields{"period": monthSchema, "closed": openapi.Array(closedSchema), "already": openapi.Array(openapi.String(""))}, Fails: []int{400, 409, 415, 503, 504}}})
+	}
+	if a.o.SQL != nil {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			r := openapi.Route{Method: method, Path: "/api/v1/sql", Tag: "SQL", Roles: []string{string(schema.KeyRead)},
+				About: "Runs one read-only statement on ClickHouse, over every tenant. Parameters, formats and failures are those of ClickHouse's HTTP interface.",
+				Params: []openapi.Param{{Name: "query", About: "The statement, or its beginning where the body goes on.", Required: method == http.MethodGet, Schema: openapi.String("")},
+					{Name: "default_format", About: "The format where the statement says none, e.g. JSONEachRow.", Schema: openapi.String("")}},
+				Answers: map[int]openapi.Answer{}, Fails: []int{400, 401, 403}}
+			for status, about := range map[int]string{200: "The rows in the format that was asked for.", 404: "A name is unknown.", 408: "It took too long.", 500: "ClickHouse failed.", 501: "clickhouse.dsn is set: ask that server itself.", 503: "ClickHouse cannot answer now."} {
+				r.Answers[status] = openapi.Answer{About: about, Content: map[string]any{"*/*": openapi.Schema{}}}
+			}
+			if method == http.MethodPost {
+				r.Body = &openapi.Body{Type: "text/plain", Schema: openapi.String("The statement.")}
+			}
+			out = append(out, route{serve: a.sql, Route: r})
+		}
+	}
+	return out
+}
+
+// instantSchema is what request.instant reads.
+var instantSchema = openapi.Text(openapi.Schema{"pattern": `^(197[1-9]|19[89][0-9]|20[0-9]{2}|210[0-5])-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])(T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9]))?$`,
+	"examples": []string{"2026-11-29T10:00:00Z", "2026-11-29"}}, "RFC 3339, or a date of the tenant's zone.")
+
+var (
+	tenantParam = openapi.Param{Name: "tenant", About: "A tenant that the key may see, several times for several; without it all that the key may see.", Many: true, Schema: openapi.Array(openapi.Text(openapi.Schema{"minLength": 1}, ""))}
+	fromParam   = openapi.Param{Name: "from", About: "Begin of the time; without it a day before its end.", Schema: instantSchema}
+	toParam     = openapi.Param{Name: "to", About: "End of the time, exclusive; without it now, and 15 minutes for clocks that are ahead.", Schema: instantSchema}
+	cursorParam = openapi.Param{Name: "cursor", About: "next of the last answer, for the page after it; empty is the first page. All else has to be as it was.", Schema: openapi.Text(openapi.Schema{"pattern": "^[A-Za-z0-9_-]*$"}, "")}
+	asOfParam   = openapi.Param{Name: "as_of", About: "As it was known at the end of a UTC day that is over, or before an instant.", Schema: instantSchema}
+	ifNoneMatch = openapi.Param{Name: "If-None-Match", In: "header", About: "The ETag of an answer that the caller has.", Schema: openapi.String("")}
+)
+
+var intervalParam = openapi.Param{Name: "interval", About: "Sums by time: buckets that begin in the tenant's zone.", Schema: openapi.Enum(intervalNames()...)}
+
+func limitParam(l limits) openapi.Param {
+	s := openapi.Integer(1, int64(l.most))
+	s["default"] = l.usual
+	return openapi.Param{Name: "limit", About: "Rows of the answer at the most. As CSV, the most is the default.", Schema: s}
+}
+
+func formatParam(words ...string) openapi.Param {
+	return openapi.Param{Name: "format", About: "The form of the answer; goes before the Accept header. The first is the default.", Schema: openapi.Enum(words...)}
+}
+
+func groupParam(names []string, byDefault string) openapi.Param {
+	return openapi.Param{Name: "group_by", About: "What the sums are by, separated by commas; empty is one sum of all. The default is " + byDefault + ".", Schema: openapi.Array(openapi.Enum(names...))}
+}
+
+// filters are the parameters that choose rows by the value of a dimension.
+func filters(names []string) (out []openapi.Param) {
+	for _, n := range names {
+		out = append(out, openapi.Param{Name: n, About: "Only what has this " + strings.ReplaceAll(n, "_", " ") + "; empty is what has none.", Schema: openapi.String("")})
+	}
+	return out
+}
+
+func intervalNames() (out []string) {
+	for _, i := range intervals {
+		out = append(out, i.name)
+	}
+	return out
+}
+
+// What the answers are made of.
+var (
+	anyObject   = openapi.Schema{"type": "object"}
+	count       = openapi.Schema{"type": "integer", "description": "A signed sum."}
+	positive    = openapi.Schema{"type": "integer", "minimum": 0}
+	text        = openapi.Schema{"type": "string"}
+	nextSchema  = openapi.String("The cursor of the next page; empty where this was the last.")
+	monthSchema = openapi.Text(openapi.Schema{"pattern": "^20[0-9]{2}-(0[1-9]|1[0-2])$|^2100-(0[1-9]|1[0-2])$", "examples": []string{"2026-11"}}, "A month.")
+	tokenSchema = openapi.Named{Name: "Tokens", Schema: openapi.Object(same(count, schema.TokenNames[:]...))}
+)
+
+// same is one schema for several names.
+func same(s openapi.Schema, names ...string) openapi.Fields {
+	f := openapi.Fields{}
+	for _, n := range names {
+		f[n] = s
+	}
+	return f
+}
+
+func with(f openapi.Fields, more ...openapi.Fields) openapi.Fields {
+	for _, m := range more {
+		for k, v := range m {
+			f[k] = v
+		}
+	}
+	return f
+}
+
+// rowOf is a row with those of the dimensions that it was asked to be by.
+func rowOf(names []string, f openapi.Fields) openapi.Fields {
+	for _, n := range names {
+		f[n+"?"] = text
+	}
+	return f
+}
+
+// answerOf adds what request.answer does, and where the next page is.
+func answerOf(f openapi.Fields) openapi.Fields {
+	return with(f, openapi.Fields{"from": openapi.Time(), "to": openapi.Time(), "timezone": openapi.String("The zone that days begin in, IANA."), "as_of": openapi.Time(), "truncated": openapi.Bool(), "next": nextSchema})
+}
+
+// pageOf is an answer as JSON or CSV.
+func pageOf(ok any) openapi.Answer {
+	return openapi.Answer{About: "The answer.", Content: map[string]any{"application/json": ok, "text/csv": openapi.String("A header, then a line for each row.")}, Headers: map[string]openapi.Header{
+		"ETag":                {About: "Of answers that change by corrections alone: /spend and /retries of a time that is over.", Schema: text},
+		"Link":                {About: "CSV: where the next page is.", Schema: text},
+		"X-Flyball-Truncated": {About: "CSV: whether there is a next page.", Schema: openapi.Enum("true", "false")},
+	}}
+}
+
+// callSchema is callRow's.
+var callSchema = func() openapi.Named {
+	usd := openapi.USD()
+	maybe := openapi.Nullable(usd)
+	flag := openapi.Bool()
+	f := openapi.Fields{"tenant": text, "trace_id": text, "span_id": text, "parent_span_id": text, "part": positive, "run_id": text, "started_at": openapi.Time(), "duration_ns": positive, "recorded_at": openapi.Time(), "tokens": tokenSchema,
+		"cost_usd": maybe, "estimate_usd": maybe, "reported_cost_usd": maybe, "exposure_usd": usd, "amount": openapi.Text(openapi.Schema{"format": "decimal"}, "In currency."), "wasted_usd": usd,
+		"aggregate": flag, "fallback": flag, "hedge": flag, "args_hash": text, "flags": openapi.Array(openapi.Enum(schema.FlagNames...)),
+		"sign?": openapi.Schema{"type": "integer", "enum": []int{-1, 1}, "description": "Of a history: whether the entry was added or taken back."}, "children?": openapi.Array(openapi.Ref("Call"))}
+	for _, n := range plainColumns {
+		f[n] = text
+	}
+	for _, n := range []string{"payload_bytes", "attempt", "hidden_attempts", "http_status", "version", "web_searches", "images", "pages", "media_ms", "model_calls", "tool_calls", "retries", "fallbacks", "hedges", "repeats"} {
+		f[n] = positive
+	}
+	return openapi.Named{Name: "Call", Schema: openapi.Object(f)}
+}()
+
+var (
+	counts   = same(count, "model_calls", "tool_calls", "retries", "fallbacks", "hedges", "unpriced_calls", "unknown_calls")
+	statuses = openapi.Enum("succeeded", "failed", "stopped", "partial", "unknown")
+
+	runRow = openapi.Named{Name: "RunRow", Schema: openapi.Object(with(same(text, "tenant", "run_id", "name", "user", "feature", "workflow", "workflow_version", "agent"), counts,
+		openapi.Fields{"status": statuses, "started_at": openapi.Time(), "ended_at": openapi.Time(), "cost_usd": openapi.USD(), "amplification": count}))}
+
+	runSchema = openapi.Named{Name: "Run", Schema: openapi.Object(with(same(text, "tenant", "run_id"), same(openapi.Nullable(text), "name", "user", "feature", "workflow", "workflow_version", "agent", "session", "criticality", "mode", "environment"), counts,
+		same(openapi.Map(count), "retries_by_layer", "failures", "kinds", "flags"),
+		openapi.Fields{"status": statuses, "started_at": openapi.Time(), "ended_at": openapi.Time(), "cost_usd": openapi.USD(), "wasted_usd": openapi.USD(), "cost_amplification": openapi.Nullable(openapi.Number()),
+			"retry_multiplier": openapi.Nullable(openapi.Number()), "amplification": openapi.Number(), "requests": count, "repeats": count, "estimated_calls": count, "truncated": openapi.Bool(), "calls": openapi.Array(callSchema)}))}
+
+	spendCounts = openapi.Fields{"calls": count, "cost_usd": openapi.USD(), "unpriced_calls": count, "unknown_calls": count, "estimated_calls": count, "sampled_calls": count}
+
+	spendSchema = answerOf(openapi.Fields{
+		"rows":  openapi.Array(rowOf(dimensions, with(openapi.Fields{"at?": openapi.Time(), "tokens": tokenSchema}, spendCounts))),
+		"total": with(openapi.Fields{"complete": openapi.Schema{"type": "boolean", "description": "Nothing is unpriced, unknown or sampled."}}, spendCounts)})
+
+	amplificationRow = rowOf(slices.Concat(runDimensions, callDimensions), with(openapi.Fields{"requests": count, "repeats": count, "cost_usd": openapi.USD(), "wasted_usd": openapi.USD()}, counts,
+		same(openapi.Nullable(openapi.Number()), "ratio", "retry_multiplier", "cost_amplification", "p50", "p90", "p99")))
+
+	coverageSchema = answerOf(openapi.Fields{
+		"rows":     openapi.Array(with(same(count, "calls", "unpriced", "unknown", "estimated", "assumed_basis", "sampled"), openapi.Fields{"provider": text, "model": text, "cost_usd": openapi.USD()})),
+		"flags":    openapi.Map(count),
+		"total":    with(same(count, "model_attempts", "unpriced", "unknown", "estimated", "assumed_basis", "sampled", "late"), openapi.Fields{"quarantined?": positive}),
+		"findings": openapi.Array(openapi.Fields{"finding": text, "tenants": openapi.Array(text), "traces": positive, "trace_id": text, "text": text})})
+
+	moverSide = openapi.Named{Name: "MoverSide", Schema: openapi.Object(with(same(count, "requests", "model_calls", "attempts", "tokens", "uncosted_calls"), openapi.Fields{"cost_usd": openapi.USD()}))}
+	moverRow  = openapi.Fields{"before": moverSide, "after": moverSide, "before_usd": openapi.USD(), "after_usd": openapi.USD(), "change_usd": openapi.USD(), "effects": same(openapi.USD(), effects...),
+		"main": openapi.Enum(append([]string{""}, effects...)...)}
+	moversSchema = answerOf(openapi.Fields{"rows": openapi.Array(rowOf(moverDimensions, with(openapi.Fields{}, moverRow))), "total": moverRow,
+		"requests_counted": openapi.Bool(), "base_from": openapi.Time(), "base_to": openapi.Time()})
+
+	closedSchema = openapi.Named{Name: "Close", Schema: openapi.Object(openapi.Fields{"tenant": text, "period": monthSchema, "from": openapi.Time(), "to": openapi.Time(), "timezone": text, "as_of": openapi.Time(), "closed_at": openapi.Time(), "closed_by": text, "cost_usd": openapi.USD()})}
+	closeMoney   = same(openapi.USD(), "frozen_usd", "current_usd", "adjustment_usd")
+	closeSchema  = openapi.AnyOf(
+		openapi.Fields{"closes": openapi.Array(closedSchema)},
+		openapi.Fields{"period": monthSchema, "closes": openapi.Array(closedSchema), "truncated": openapi.Bool(), "next": nextSchema, "as_of": openapi.Time(),
+			"rows":  openapi.Array(with(same(text, "tenant", "provider", "model"), closeMoney, same(count, "frozen_calls", "current_calls", "adjustment_calls", "frozen_unpriced", "current_unpriced", "frozen_unknown", "current_unknown"))),
+			"total": with(same(count, "frozen_calls", "current_calls"), closeMoney)})
+)
