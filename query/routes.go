@@ -84,7 +84,7 @@ func (a *API) routes() []route {
 		get("/rate-limits", "Tells how many attempts providers refused for their rate limits.", sumLimits,
 			paged(sumLimits, limitDimensions[1:], groupParam(limitDimensions, "provider,model"), intervalParam), anyObject, a.rateLimits),
 		get("/worked-after", "Tells what worked after how many retries, and at what cost beside what worked at once.", sumLimits,
-			paged(sumLimits, workedDimensions[1:], groupParam(workedDimensions, "model"), asOfParam, openapi.Param{Name: "of", About: "What is counted.", Schema: openapi.Enum("calls", "requests")}), anyObject, a.workedAfter),
+			paged(sumLimits, workedDimensions[1:], groupParam(workedDimensions, "layer"), asOfParam, openapi.Param{Name: "of", About: "What is counted.", Schema: openapi.Enum("calls", "requests")}), anyObject, a.workedAfter),
 		get("/loops", "Tells which runs repeat tool calls with arguments they had already.", sumLimits,
 			paged(sumLimits, runDimensions[1:], groupParam(loopDimensions, "workflow,agent")), anyObject, a.loops),
 		get("/empty-polls", "Tells which tool calls polled for nothing, and what that cost.", sumLimits,
