@@ -99,6 +99,7 @@ var meters = func() (out []meter) {
 // focusGroup is a row of focus.sql.
 type focusGroup struct {
 	tenant, seller, product, state, line, currency, tier string
+	by, reason                                           string // of an adjustment: who and why
 	day, late, started                                   time.Time
 	input                                                uint64
 	lines, entries, attempts, retries                    int64
@@ -143,18 +144,15 @@ func newSheet(zone *time.Location) *sheet {
 
 // add merges a row into the sheet.
 func (s *sheet) add(r focusRow) {
-	key := fmt.Sprintf("%q", []string{r.tenant, r.day.String(), r.late.String(), r.seller, r.product, r.line, r.tier, r.basis, r.status, r.component, r.unit, ratKey(r.list), ratKey(r.contracted)})
-	if old := s.index[key]; old != nil && r.basis != basisTotal && r.basis != basisRemainder {
-		old.consumed.Add(old.consumed, r.consumed)
-		old.pricing.Add(old.pricing, r.pricing)
-		old.listCost.Add(old.listCost, r.listCost)
-		old.billed.Add(old.billed, r.billed)
-		return
-	} else if old != nil {
+	key := fmt.Sprintf("%q", []string{r.tenant, r.day.String(), r.late.String(), r.seller, r.product, r.line, r.tier, r.by, r.reason, r.basis, r.status, r.component, r.unit, ratKey(r.list), ratKey(r.contracted)})
+	if old := s.index[key]; old != nil {
 		old.listCost.Add(old.listCost, r.listCost)
 		old.billed.Add(old.billed, r.billed)
 		if old.consumed != nil {
 			old.consumed.Add(old.consumed, r.consumed)
+		}
+		if old.pricing != nil {
+			old.pricing.Add(old.pricing, r.pricing)
 		}
 		return
 	}
@@ -191,6 +189,7 @@ const (
 	basisRemainder = "remainder"  // what rounding left
 	basisTotal     = "total"      // the sum alone is known
 	basisNone      = "none"       // no money
+	basisBooked    = "booked"     // by a person
 )
 
 // charge adds the rows of a group that has a cost.
@@ -310,6 +309,10 @@ func (s *sheet) take(g focusGroup, prices UnitPrices) {
 	c.attempts += g.attempts
 	c.retries += g.retries
 	c.wasted.Add(c.wasted, g.wasted)
+	if g.by != "" {
+		s.add(focusRow{focusGroup: g, basis: basisBooked, status: "priced", component: "adjustment", meterName: "Adjustment", listCost: new(big.Rat).Set(g.cost), billed: new(big.Rat).Set(g.cost)})
+		return
+	}
 	switch g.state {
 	case "unpriced":
 		c.unpriced += g.lines
@@ -407,7 +410,7 @@ func (s *sheet) cells(r *focusRow) []*string {
 	at := func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 	day := r.day.In(s.zone)
 	booked := day
-	work := r.seller == "" && r.product == ""
+	work := r.seller == "" && r.product == "" && r.basis != basisBooked
 	for _, n := range []string{"BilledCost", "EffectiveCost", "ContractedCost"} {
 		number(n, r.billed)
 	}
@@ -426,6 +429,9 @@ func (s *sheet) cells(r *focusRow) []*string {
 	switch r.basis {
 	case basisRemainder:
 		m["ChargeCategory"] = "Adjustment"
+		delete(m, "PricingCategory")
+	case basisBooked:
+		m["ChargeCategory"], m["ChargeFrequency"] = "Adjustment", "One-Time"
 		delete(m, "PricingCategory")
 	case basisTotal:
 		// One unit at the price of it all: FOCUS wants a quantity and a price.
@@ -463,6 +469,11 @@ func (s *sheet) cells(r *focusRow) []*string {
 	switch {
 	case work:
 		m["ChargeDescription"] = "user requests, and beside them the attempts of tools; nobody bills them here"
+	case r.basis == basisBooked:
+		m["ChargeDescription"] = "adjustment by " + r.by + ": " + r.reason
+		if r.product == "" {
+			delete(m, "SkuId")
+		}
 	case r.status == "unpriced":
 		m["ChargeDescription"] += " without a price, which are missing in the cost"
 	case r.status == "unknown":
@@ -580,7 +591,7 @@ func (a *API) focusSheet(ctx context.Context, r *request) (*sheet, error) {
 		usd := func(name string) *big.Rat {
 			return new(big.Rat).SetFrac(get(name).(*big.Int), big.NewInt(schema.PicoPerUSD))
 		}
-		g := focusGroup{tenant: text("tenant"), seller: text("seller"), product: text("product"), state: text("state"), line: text("price_id"), currency: text("currency"), tier: text("service_tier"),
+		g := focusGroup{tenant: text("tenant"), seller: text("seller"), product: text("product"), state: text("state"), line: text("price_id"), currency: text("currency"), tier: text("service_tier"), by: text("booked_by"), reason: text("reason"),
 			day: get("day").(time.Time), late: get("late").(time.Time), started: get("started").(time.Time), input: get("input_of_one").(uint64),
 			lines: n("lines"), entries: n("entries"), attempts: n("attempts"), retries: n("retries"), cost: usd("cost"), wasted: usd("wasted"), quantity: make([]int64, len(meters))}
 		for i := range meters {

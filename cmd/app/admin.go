@@ -26,6 +26,7 @@ func (a *App) mountAdmin(r gin.IRouter) {
 	})
 	g.GET("/prices/check", a.pricesCheck)
 	g.POST("/reprice", a.reprice)
+	r.POST("/api/v1/adjust", a.adjust) // by a key for that tenant
 	g.POST("/reload", func(c *gin.Context) {
 		if err := a.Reload(); err != nil {
 			c.JSON(http.StatusBadRequest, gin.H{"detail": err.Error()})
