@@ -262,7 +262,7 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 	}
 	for _, file := range templates {
 		name := file.Name()
-		if name == "run_info.sql" || name == "spend_lines.sql" {
+		if name == "run_info.sql" || name == "spend_lines.sql" || name == "fx.sql" {
 			continue // parts of others
 		}
 		if strings.HasPrefix(name, "reconciliation") {
@@ -274,7 +274,7 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 			q.vars["RunGroups"], q.vars["CallGroups"] = []string{}, []string{}
 			q.vars["Day"], q.vars["RunDay"], q.vars["Late"] = "toDateTime(0, 'UTC')", "toDateTime(0, 'UTC')", "arrayCount(m -> m.1 > toDateTime(0), c.months)"
 			q.args = append(q.args, clickhouse.Named("above", []uint64{}), clickhouse.Named("minutes", []uint16{}), clickhouse.Named("by_clock", []string{}))
-			if strings.Contains(name, "spend") || strings.Contains(name, "retries") || strings.Contains(name, "coverage") || name == "journal_lacks.sql" || name == "fingerprint.sql" || name == "close.sql" || name == "close_frozen.sql" || name == "movers.sql" || name == "reconcile_ours.sql" {
+			if strings.Contains(name, "spend") || strings.Contains(name, "retries") || strings.Contains(name, "coverage") || name == "journal_lacks.sql" || name == "fingerprint.sql" || name == "close.sql" || name == "close_frozen.sql" || name == "movers.sql" || name == "reconcile_ours.sql" || name == "fx_days.sql" || name == "close_converted.sql" {
 				q.bind("base_from", "DateTime('UTC')", "2026-03-01 00:00:00")
 				q.bind("base_to", "DateTime('UTC')", "2026-03-02 00:00:00")
 				q.bind("period", "String", "2026-03")
@@ -286,6 +286,8 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 			if name == "runs.sql" {
 				q.vars["Info"] = append([]string{"ended_at", "status", "name"}, runDimensions[1:]...)
 			}
+			q.vars["FXDay"] = "toDate(s.at, 'UTC')"
+			q.args = append(q.args, clickhouse.Named("fx_days", []string{"2026-03-10"}), clickhouse.Named("fx_rates", []string{"1000000000000"}))
 			q.bind("limit", "UInt32", "100")
 			q.bind("offset", "UInt32", "0")
 			for _, arg := range [][2]string{{"after_at", "1970-01-01 00:00:00"}, {"after_tenant", ""}, {"after_trace", strings.Repeat("0", 32)}, {"after_span", strings.Repeat("0", 16)}, {"after_part", "0"}, {"after_version", "0"}, {"after_minus", "0"}} {

@@ -40,6 +40,8 @@ type Options struct {
 	Stored func() time.Time
 	// Prices tells the unit prices that a FOCUS file is split by; without it no cost is.
 	Prices UnitPrices
+	// Rates are those of other currencies; nil is none.
+	Rates func() *schema.Rates
 	// ModelName is the name under which a model of the journal and one of a provider's
 	// bill meet, and whether prices list it; nil is the model's own.
 	ModelName func(tenant, provider, model string) (name string, listed bool)
@@ -90,13 +92,13 @@ func (a *API) Mount(r gin.IRouter) {
 	g.GET("/runs", a.handle(listLimits, paged(runDimensions[1:]...), a.runs))
 	// A run id is whatever the operator's attribute says, slashes included.
 	g.GET("/runs/*id", a.handle(limits{}, nil, a.run))
-	g.GET("/spend", a.handle(sumLimits, paged(slices.Concat(dimensions[1:], []string{"group_by", "interval", "as_of"})...), a.spend))
+	g.GET("/spend", a.handle(sumLimits, paged(slices.Concat(dimensions[1:], []string{"group_by", "interval", "as_of", "currency"})...), a.spend))
 	g.GET("/amplification", a.handle(sumLimits, paged(slices.Concat(runDimensions[1:], callDimensions, []string{"group_by"})...), a.amplification))
 	g.GET("/retries", a.handle(sumLimits, paged(slices.Concat(retryDimensions[1:], []string{"group_by"})...), a.retries))
 	g.GET("/coverage", a.handle(sumLimits, paged(dimensions[1:]...), a.coverage))
 	g.GET("/movers", a.handle(sumLimits, paged(slices.Concat(dimensions[1:], []string{"group_by", "base_from", "base_to"})...), a.movers))
-	g.GET("/export/focus", a.handle(limits{}, []string{"from", "to", "format"}, a.focus))
-	g.GET("/close", a.handle(sumLimits, []string{"period", "limit", "cursor", "format"}, a.closeReport))
+	g.GET("/export/focus", a.handle(limits{}, []string{"from", "to", "format", "currency"}, a.focus))
+	g.GET("/close", a.handle(sumLimits, []string{"period", "limit", "cursor", "format", "currency"}, a.closeReport))
 	g.GET("/reconcile", a.handle(sumLimits, []string{"id", "limit", "cursor", "format"}, a.reconciliations))
 	if a.o.Write != nil {
 		g.POST("/close", a.close)

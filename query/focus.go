@@ -71,7 +71,7 @@ var focusColumns = []struct {
 	{"ProviderName", focusText}, {"PublisherName", focusText}, {"ServiceCategory", focusText}, {"ServiceName", focusText}, {"ServiceSubcategory", focusText},
 	{"SkuId", focusText}, {"SkuMeter", focusText}, {"SkuPriceDetails", focusText}, {"SkuPriceId", focusText}, {"SubAccountId", focusText}, {"SubAccountName", focusText},
 	{"SubAccountType", focusText}, {"Tags", focusText},
-	{"x_FlyballAttempts", focusCount}, {"x_FlyballCostBasis", focusText}, {"x_FlyballCostStatus", focusText}, {"x_FlyballMeter", focusText}, {"x_FlyballPriceCurrency", focusText},
+	{"x_FlyballAttempts", focusCount}, {"x_FlyballCostBasis", focusText}, {"x_FlyballCostStatus", focusText}, {"x_FlyballExchangeRate", focusDecimal}, {"x_FlyballExchangeRateDay", focusText}, {"x_FlyballExchangeRateSource", focusText}, {"x_FlyballMeter", focusText}, {"x_FlyballPriceCurrency", focusText},
 	{"x_FlyballPriceId", focusText}, {"x_FlyballRequests", focusCount}, {"x_FlyballRetries", focusCount}, {"x_FlyballServiceTier", focusText}, {"x_FlyballTimezone", focusText},
 	{"x_FlyballUnknownCalls", focusCount}, {"x_FlyballUnpricedCalls", focusCount}, {"x_FlyballWastedCost", focusDecimal},
 }
@@ -110,6 +110,7 @@ type focusGroup struct {
 // sheet collects the rows of an export.
 type sheet struct {
 	zone *time.Location
+	fx   conversion
 	rows []*focusRow
 	// Rows that share everything but the quantity and the cost are one.
 	index map[string]*focusRow
@@ -457,6 +458,12 @@ func (s *sheet) cells(r *focusRow) []*string {
 	}
 	m["ServiceCategory"] = "AI and Machine Learning"
 	m["BillingCurrency"] = "USD"
+	if s.fx.currency != "" {
+		m["BillingCurrency"] = s.fx.currency
+		if rate, ok := s.rate(r); ok {
+			m["x_FlyballExchangeRate"], m["x_FlyballExchangeRateDay"], m["x_FlyballExchangeRateSource"] = rate.Text, rate.Day.Format(time.DateOnly), rate.Source
+		}
+	}
 	m["BillingAccountId"], m["BillingAccountType"] = r.seller, "Provider"
 	if r.seller == "" {
 		m["BillingAccountId"] = strings.ToLower(seller)
@@ -542,7 +549,13 @@ func (a *API) focus(ctx context.Context, r *request) (any, error) {
 	if err := a.journalHas(ctx, r, "a FOCUS file is made of entries; begin later, or use GET /api/v1/spend?interval=1d, which is made of sums"); err != nil {
 		return nil, err
 	}
-	s, err := a.focusSheet(ctx, r)
+	q := r.question()
+	q.rangeArgs(r)
+	fx, err := a.currency(ctx, r, q)
+	if err != nil {
+		return nil, err
+	}
+	s, err := a.focusSheet(ctx, r, fx)
 	if err != nil {
 		return nil, err
 	}
@@ -565,7 +578,7 @@ func (a *API) focus(ctx context.Context, r *request) (any, error) {
 }
 
 // focusSheet reads the entries and makes the rows.
-func (a *API) focusSheet(ctx context.Context, r *request) (*sheet, error) {
+func (a *API) focusSheet(ctx context.Context, r *request, fx conversion) (*sheet, error) {
 	zone := "'" + quoteZone(r.zone) + "'"
 	q := r.question()
 	q.runRange(r)
@@ -609,6 +622,9 @@ func (a *API) focusSheet(ctx context.Context, r *request) (*sheet, error) {
 		s.count(&focusGroup{tenant: get("tenant").(string), day: get("day").(time.Time), late: time.Unix(0, 0).UTC()}).requests += get("requests").(int64)
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := s.convert(fx); err != nil {
 		return nil, err
 	}
 	s.finish()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/big"
 	"net/http"
 	"regexp"
 	"strings"
@@ -137,10 +138,19 @@ func (a *App) readAdjustment(in *adjustment, now time.Time) (ingest.Adjustment, 
 	if out.Amount == 0 {
 		return out, errors.New("amount is 0, which adjusts nothing")
 	}
-	if out.Currency != "USD" {
-		return out, fmt.Errorf("currency %q: want USD", out.Currency)
+	if out.Cost = out.Amount; out.Currency != "USD" {
+		y, m, d := at.In(a.zone(in.Tenant)).Date()
+		day := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
+		rate, ok := a.rates.Load().On(out.Currency, day)
+		if !ok {
+			return out, fmt.Errorf("no rate of %s on %s or before; add one to the files of fx.files, or give the amount in USD", out.Currency, day.Format(time.DateOnly))
+		}
+		cost := rate.ToUSD(big.NewInt(int64(out.Amount)))
+		if !cost.IsInt64() || cost.Sign() == 0 {
+			return out, fmt.Errorf("amount %s %s is %s USD at the rate %s; want one within ±9223372 USD that is not 0", in.Amount, out.Currency, new(big.Rat).SetFrac(cost, big.NewInt(schema.PicoPerUSD)).FloatString(12), rate)
+		}
+		out.Cost = schema.Money(cost.Int64())
 	}
-	out.Cost = out.Amount
 	if out.Model != "" && out.Provider == "" {
 		if out.Provider = a.pricer.Catalogue().ProviderOf(out.Model); out.Provider == "" {
 			return out, fmt.Errorf("no price names a provider of model %q; give provider too", out.Model)

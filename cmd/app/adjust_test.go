@@ -4,6 +4,8 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -21,12 +23,16 @@ func TestAdjust(t *testing.T) {
 		secrets[k.name] = secret
 		keys = append(keys, fmt.Sprintf(`{"name":%q,"sha256":%q,"role":%q,"tenants":%s}`, k.name, sum, k.role, k.tenants))
 	}
+	rates := filepath.Join(t.TempDir(), "ecb.csv")
+	if err := os.WriteFile(rates, []byte("date,currency,rate\n2025-01-01,EUR,1.25\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s := newService(t, "", append(withPolicy(t, `
 guards:
   - {name: cap, scope: [tenant, feature], measure: cost, window: day, limit: "10", ladder: [{at: 100%, do: soft_block}], outcome: pause}
   - {name: run, scope: [run], measure: cost, window: run, limit: "1", ladder: [{at: 100%, do: terminate}], outcome: pause}
 kill: {multiple: 2, floor: "1", exempt: [critical], mode: enforce}
-`), "FLYBALL_KEYS=["+strings.Join(keys, ",")+"]", "FLYBALL_LIMITS__SETTLE=300ms")...)
+`), `FLYBALL_FX__FILES=["`+rates+`"]`, "FLYBALL_KEYS=["+strings.Join(keys, ",")+"]", "FLYBALL_LIMITS__SETTLE=300ms")...)
 	s.start()
 	now := time.Now().UTC()
 	body := func(change ...string) map[string]any {
@@ -60,6 +66,10 @@ kill: {multiple: 2, floor: "1", exempt: [critical], mode: enforce}
 	f("boss-1", body("at", now.AddDate(0, 0, 2).Format(time.DateOnly)), 400, "that has passed")
 	f("boss-1", body("provider", "", "model", "no-such-model"), 400, "give provider too")
 	f("boss-1", body("colour", "red"), 400, `unknown field \"colour\"`)
+	f("boss-1", body("currency", "GBP"), 400, "no rate of GBP on")
+	f("boss-1", body("currency", "EUR", "at", "2024-12-31"), 400, "no rate of EUR on 2024-12-31 or before")
+	f("boss-1", body("currency", "EUR", "amount", "10", "id", "fee-eur", "at", "2025-01-02", "feature", ""), 200, `"cost_usd":"12.5","currency":"EUR"`)
+	f("boss-1", body("currency", "USD", "amount", "12.5", "id", "fee-eur", "at", "2025-01-02", "feature", ""), 409, "choose another id")
 	f("boss-1", body(), 200, `"already":false`)
 	f("boss-1", body(), 200, `"already":true`)
 	f("boss-1", body("amount", "13"), 409, "choose another id")
@@ -79,6 +89,10 @@ kill: {multiple: 2, floor: "1", exempt: [critical], mode: enforce}
 	_, text := s.as(secrets["boss-1"], "GET", "/spend?group_by=kind,feature,provider", nil)
 	if !strings.Contains(text, `"kind":"adjustment"`) || !strings.Contains(text, `"cost_usd":"12.5"`) {
 		t.Errorf("spend: %s", text)
+	}
+	_, text = s.as(secrets["boss-1"], "GET", "/spend?from=2025-01-01&to=2026-01-01&currency=EUR", nil)
+	if !strings.Contains(text, `"cost":"10"`) || !strings.Contains(text, `"source":"ecb.csv"`) {
+		t.Errorf("spend in EUR: %s", text)
 	}
 	_, text = s.as(secrets["boss-1"], "GET", "/calls?kind=adjustment", nil)
 	var calls struct {

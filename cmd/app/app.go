@@ -49,6 +49,7 @@ type App struct {
 	reg      *prometheus.Registry
 	keys     atomic.Pointer[schema.Keyring]
 	tenants  atomic.Pointer[map[string]*time.Location]
+	rates    atomic.Pointer[schema.Rates]
 	pricer   *ingest.Pricer
 	pipeline *ingest.Pipeline
 	loop     *enforce.Loop
@@ -85,6 +86,11 @@ func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err e
 		return nil, err
 	}
 	a.pricer = ingest.NewPricer(cat)
+	rates, err := schema.LoadRates(cfg.FX.Files)
+	if err != nil {
+		return nil, err
+	}
+	a.rates.Store(rates)
 	if err := a.use(cfg); err != nil {
 		return nil, err
 	}
@@ -183,6 +189,10 @@ func (a *App) Reload() error {
 	if err != nil {
 		return err
 	}
+	rates, err := schema.LoadRates(cfg.FX.Files)
+	if err != nil {
+		return err
+	}
 	if err := a.pipeline.UseDialect(dialectOptions(cfg)); err != nil {
 		return err
 	}
@@ -197,6 +207,7 @@ func (a *App) Reload() error {
 		return err
 	}
 	a.pricer.Use(cat)
+	a.rates.Store(rates)
 	a.log.Info("configuration reloaded")
 	return nil
 }
@@ -276,7 +287,7 @@ func (a *App) checkConservation() {
 	}
 }
 
-// refreshPrices reads the price files again as often as the configuration says.
+// refreshPrices reads the files of prices and rates again as often as the configuration says.
 func (a *App) refreshPrices() {
 	every := time.Duration(a.cfg.Prices.Refresh)
 	if every <= 0 {
@@ -296,6 +307,12 @@ func (a *App) refreshPrices() {
 			continue
 		}
 		a.pricer.Use(cat)
+		rates, err := schema.LoadRates(a.live.Load().FX.Files)
+		if err != nil {
+			a.log.Error("rates stay as they were", "err", err)
+			continue
+		}
+		a.rates.Store(rates)
 	}
 }
 
@@ -485,7 +502,7 @@ func (a *App) router() (http.Handler, error) {
 		}
 		metrics.ServeHTTP(c.Writer, c.Request)
 	})
-	api := query.New(query.Options{Conn: a.conn, Write: a.writer, Stored: a.stored, Prices: unitPrices{a.pricer}, ModelName: a.modelName, Registerer: a.reg, Keys: a.keys.Load, Zone: a.zone, SQL: http.HandlerFunc(a.sql), Quarantined: func() uint64 { return uint64(a.pipeline.Status().Quarantined) }, Logger: a.log})
+	api := query.New(query.Options{Conn: a.conn, Write: a.writer, Stored: a.stored, Prices: unitPrices{a.pricer}, ModelName: a.modelName, Rates: a.rates.Load, Registerer: a.reg, Keys: a.keys.Load, Zone: a.zone, SQL: http.HandlerFunc(a.sql), Quarantined: func() uint64 { return uint64(a.pipeline.Status().Quarantined) }, Logger: a.log})
 	api.Mount(r)
 	if err := api.MountPage(r, query.Setup{GRPC: a.addrs["otlp_grpc"], HTTP: a.addrs["otlp_http"], Console: console.Files()}); err != nil {
 		return nil, err

@@ -123,10 +123,10 @@ func (g *global) send(ctx context.Context, method, path string, query url.Values
 
 // filters are the flags of every question.
 type filters struct {
-	from, to, groupBy, interval, asOf string
-	tenants, where                    []string
-	limit                             int
-	csv                               bool
+	from, to, groupBy, interval, asOf, currency string
+	tenants, where                              []string
+	limit                                       int
+	csv                                         bool
 }
 
 func (f *filters) flags(c *cobra.Command, group string) {
@@ -154,6 +154,7 @@ func (f *filters) query() (url.Values, error) {
 	set("group_by", f.groupBy)
 	set("interval", f.interval)
 	set("as_of", f.asOf)
+	set("currency", f.currency)
 	q["tenant"] = f.tenants
 	if f.limit > 0 {
 		set("limit", fmt.Sprint(f.limit))
