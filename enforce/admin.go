@@ -152,10 +152,15 @@ func (l *Loop) usePolicy(p *Policy) error {
 		}
 		return true
 	})
-	for i := range p.Guards {
-		l.denyAll(&p.Guards[i], now)
+	if err != nil {
+		return err
 	}
-	return err
+	for i := range p.Guards {
+		if err := l.denyAll(&p.Guards[i], now); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // all reports whether the directive is that of a limit of zero, which needs no account.
@@ -163,9 +168,9 @@ func (h *live) all() bool { return strings.HasSuffix(h.ID, "/all") && len(h.Key)
 
 // denyAll tells limiters of a guard whose limit is zero: everything it looks at is
 // over its limit before anything was counted.
-func (l *Loop) denyAll(g *Guard, now time.Time) {
+func (l *Loop) denyAll(g *Guard, now time.Time) error {
 	if g.limit == nil || g.limit.Cmp(big.NewInt(0)) != 0 || g.Mode == "warn" {
-		return
+		return nil
 	}
 	r := g.rungs[len(g.rungs)-1]
 	h := &live{guard: g, Scoped: "everything that guard " + g.Name + " looks at", Index: len(g.rungs) - 1, Rung: r.At.String(), Version: l.version, Touched: now.UnixNano()}
@@ -175,15 +180,20 @@ func (l *Loop) denyAll(g *Guard, now time.Time) {
 	case r.Do == directive.Throttle:
 		h.IntervalMS = 1000
 	case r.Do == directive.Downgrade:
-		h.Models, h.Tier = l.downgradeMap(g, l.ledger.Blank(g.index, now, func(directive.Dim) string { return "" }), now), g.Downgrade.ToTier
+		var err error
+		if h.Models, err = l.downgradeMap(g, l.ledger.Blank(g.index, now, func(directive.Dim) string { return "" }), now); err != nil {
+			return err
+		}
+		h.Tier = g.Downgrade.ToTier
 	}
 	if slices.Contains(g.family.Scope, directive.Model) {
-		return // tool calls have no model; accounts of models speak for themselves
+		return nil // tool calls have no model; accounts of models speak for themselves
 	}
 	h.Reason = g.Name + ": its limit is 0, which denies all"
 	l.live[h.ID] = h
 	l.put(h)
 	l.event(h.event("directive", now))
+	return nil
 }
 
 // SetPolicy puts another policy in force, without a restart. reason is required of
@@ -192,13 +202,35 @@ func (l *Loop) SetPolicy(text []byte, actor, reason string) (uint64, []PolicyErr
 	return l.setPolicy(text, actor, reason, "")
 }
 
-// ReloadPolicy puts the configured file's text in force, if it is another than last time.
-func (l *Loop) ReloadPolicy(text []byte) error {
+// Reload puts who is paged in force, and the configured file's text, if it is another
+// than last time. Both are looked at first: where one is wrong, nothing changes.
+func (l *Loop) Reload(receivers []page.Receiver, text []byte) error {
 	if len(text) == 0 {
 		text = DefaultPolicy
 	}
+	if err := l.pager.CheckReceivers(receivers); err != nil {
+		return err
+	}
+	o := l.check()
+	if o.Receivers != nil {
+		o.Receivers = []string{}
+		for _, x := range receivers {
+			o.Receivers = append(o.Receivers, x.Name)
+		}
+	}
 	l.mu.Lock()
 	same := shaOf(text) == shaOf(l.o.Policy)
+	l.mu.Unlock()
+	if !same {
+		if _, _, err := ParsePolicy(text, o); err != nil {
+			return badInput("%v", err)
+		}
+	}
+	if err := l.pager.UseReceivers(receivers); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.o.PolicyCheck = o
 	l.mu.Unlock()
 	if same {
 		return nil
@@ -363,28 +395,12 @@ func (l *Loop) Release(id, actor, reason string, allow func(string) bool) error 
 // pardon keeps a released rung as a shadow, so that only a higher one acts.
 func (l *Loop) pardon(h *live, now time.Time) {
 	p := *h
-	p.Shadow, p.Paged, p.Touched, p.Pardoned = true, "", now.UnixNano(), h.Index+1
+	p.Shadow, p.Touched, p.Pardoned = true, now.UnixNano(), h.Index+1
 	p.Reason = "released by hand"
 	l.live[p.ID] = &p
 	l.byKey[string(p.Key)] = append(l.byKey[string(p.Key)], &p)
 	p.account.Pinned++
 	l.put(&p)
-}
-
-// UseReceivers replaces who is paged, and what policies may name from now on.
-func (l *Loop) UseReceivers(r []page.Receiver) error {
-	if err := l.pager.UseReceivers(r); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.o.PolicyCheck.Receivers != nil {
-		l.o.PolicyCheck.Receivers = []string{}
-		for _, x := range r {
-			l.o.PolicyCheck.Receivers = append(l.o.PolicyCheck.Receivers, x.Name)
-		}
-	}
-	return nil
 }
 
 // check is what a policy may refer to.

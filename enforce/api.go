@@ -639,6 +639,7 @@ func ownCall(c *directive.Call, key schema.Key) error {
 	}
 	c.TraceID = strings.ToLower(c.TraceID)
 	c.Key = key.Name
+	c.Bind(key.Bind)
 	return nil
 }
 

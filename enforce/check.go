@@ -221,7 +221,10 @@ func (l *Loop) weigh(c *directive.Call, now time.Time, asks bool) (weight, error
 			return w, err
 		}
 		if worst != nil && worst.r.Do == directive.Downgrade && d.Verdict != directive.Downgraded {
-			models := l.downgradeMap(worst.g, worst.a, now)
+			models, err := l.downgradeMap(worst.g, worst.a, now)
+			if err != nil {
+				return w, err
+			}
 			m := models[c.Model]
 			if m == "" {
 				m = models["*"]

@@ -31,10 +31,11 @@ type live struct {
 	Version  uint64 `json:"policy"`
 	Scoped   string `json:"scoped"` // in words
 	Tenant   string `json:"tenant,omitempty"`
-	Touched  int64  `json:"touched"`  // unix ns
-	Received int64  `json:"received"` // of the span that crossed, unix ms; 0 where none did
-	Ended    int64  `json:"ended"`    // of that span, unix ns
-	Paged    string `json:"paged,omitempty"`
+	Touched  int64  `json:"touched"`         // unix ns
+	Received int64  `json:"received"`        // of the span that crossed, unix ms; 0 where none did
+	Ended    int64  `json:"ended"`           // of that span, unix ns
+	Paged    string `json:"paged,omitempty"` // the alert that on-call was told of, and by which message
+	PagedBy  string `json:"paged_by,omitempty"`
 	Pardoned int    `json:"pardoned,omitempty"` // released by hand up to this rung, counted from 1
 
 	account *ledger.Account
@@ -189,7 +190,11 @@ func (l *Loop) raise(g *Guard, a *ledger.Account, v verdict, held *live, now tim
 	h.Models, h.Tier, h.IntervalMS = nil, "", 0
 	switch r.Do {
 	case directive.Downgrade:
-		h.Models, h.Tier = l.downgradeMap(g, a, now), g.Downgrade.ToTier
+		var err error
+		if h.Models, err = l.downgradeMap(g, a, now); err != nil {
+			return err
+		}
+		h.Tier = g.Downgrade.ToTier
 	case directive.Throttle:
 		h.IntervalMS = 1000
 	}
@@ -239,26 +244,36 @@ func windowOf(w ledger.Window, a *ledger.Account) directive.Window {
 
 // downgradeMap is which model replaces which: what the policy lists, then every
 // model of the other tiers by the cheapest of the target tier, by the scope's own
-// mix of tokens. A target that is dearer than what it replaces is left out.
-func (l *Loop) downgradeMap(g *Guard, a *ledger.Account, now time.Time) map[string]string {
+// mix of tokens of the trailing 7 days. A target that is dearer than what it replaces
+// is left out.
+func (l *Loop) downgradeMap(g *Guard, a *ledger.Account, now time.Time) (map[string]string, error) {
 	out := maps.Clone(g.Downgrade.Map)
 	if out == nil {
 		out = map[string]string{}
 	}
 	if g.Downgrade.ToTier == "" {
-		return out
+		return out, nil
 	}
-	tenant, in, outTok := "", uint64(8000), uint64(1000)
-	values, _ := l.ledger.Scope(a)
-	tenant = values["tenant"]
-	if a.Tokens > 0 && a.Output >= 0 && a.ModelCalls > 0 {
-		in, outTok = uint64(max(0, a.Tokens-a.Output)/a.ModelCalls), uint64(a.Output/a.ModelCalls)
+	values, run := l.ledger.Scope(a)
+	tokens := schema.Tokens{Input: 8000, Output: 1000}
+	mix, err := l.ledger.Find(g.mix, now, func(d directive.Dim) string {
+		if d == directive.Run {
+			return run
+		}
+		return values[directive.DimNames[d]]
+	}, false)
+	if err != nil {
+		return nil, err
+	}
+	if mix != nil && mix.ModelCalls > 0 && mix.Tokens > 0 {
+		each := func(n int64) uint64 { return uint64(max(0, n) / mix.ModelCalls) }
+		tokens = schema.Tokens{Input: each(mix.Tokens - mix.Output - mix.CacheRead), CacheRead: each(mix.CacheRead), Output: each(mix.Output)}
 	}
 	cost := func(m string) (schema.Money, bool) {
 		if l.o.Pricer == nil {
 			return 0, false
 		}
-		return l.o.Pricer.Ceiling(tenant, "", m, in, outTok, now)
+		return l.o.Pricer.Cost(values["tenant"], "", m, &tokens, now)
 	}
 	target, best, priced := "", schema.Money(0), false
 	for _, m := range l.policy.Tiers[g.Downgrade.ToTier] {
@@ -277,7 +292,7 @@ func (l *Loop) downgradeMap(g *Guard, a *ledger.Account, now time.Time) map[stri
 			}
 		}
 	}
-	return out
+	return out, nil
 }
 
 // put marks a live directive as changed.
@@ -311,12 +326,20 @@ func (l *Loop) release(h *live, reason, actor string, now time.Time) {
 	e := h.event("release", now)
 	e.Reason, e.Actor = reason, actor
 	l.event(e)
-	if h.Paged != "" {
-		p := l.pageOf(h, now)
-		p.ID, p.Resolved = h.Paged+"/resolved", true
-		p.Title = fmt.Sprintf("Resolved: %s on %s: %s", h.Guard, h.Scoped, reason)
-		l.effects.pages = append(l.effects.pages, p)
+	l.resolve(h, reason, now)
+}
+
+// resolve tells on-call that what it was paged for is over. The message belongs to the
+// one that fired last, since an alert that was resolved may fire again on a higher rung.
+func (l *Loop) resolve(h *live, reason string, now time.Time) {
+	if h.Paged == "" {
+		return
 	}
+	p := l.pageOf(h, now)
+	p.ID, p.Alert, p.Resolved = h.PagedBy+"/resolved", h.Paged, true
+	p.Title = fmt.Sprintf("Resolved: %s on %s: %s", h.Guard, h.Scoped, reason)
+	l.effects.pages = append(l.effects.pages, p)
+	h.Paged, h.PagedBy = "", ""
 }
 
 func (h *live) event(kind string, now time.Time) Event {
@@ -337,7 +360,10 @@ func (l *Loop) pageFor(h *live, g *Guard, r rung, now time.Time) {
 		return
 	}
 	p := l.pageOf(h, now)
-	h.Paged = p.Alert
+	if h.Paged != "" && h.Paged != p.Alert {
+		l.resolve(h, "the limit changed", now)
+	}
+	h.Paged, h.PagedBy = p.Alert, p.ID
 	l.effects.pages = append(l.effects.pages, p)
 }
 
@@ -463,13 +489,9 @@ func (l *Loop) flush() error {
 		l.metrics.revisions.Inc()
 	}
 	b := l.o.Store.NewBatch()
-	for id, h := range f.upsert {
+	for _, h := range f.upsert {
 		h.fresh = false
-		v, err := json.Marshal(h)
-		if err != nil {
-			return err
-		}
-		if err := b.Put(keyLive+id, v); err != nil {
+		if err := putLive(b, h); err != nil {
 			return err
 		}
 	}
@@ -500,15 +522,24 @@ func (l *Loop) flush() error {
 			return err
 		}
 	}
-	if err := l.putMeta(b); err != nil {
+	if err := l.putMeta(b, l.decided); err != nil {
 		return err
 	}
 	*f = effects{}
 	if err := b.Commit(false); err != nil {
 		return err
 	}
+	l.stored = l.decided
 	l.poke()
 	return nil
+}
+
+func putLive(b *state.Batch, h *live) error {
+	v, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	return b.Put(keyLive+h.ID, v)
 }
 
 // resetSet publishes the whole set anew.

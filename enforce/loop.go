@@ -123,6 +123,7 @@ type Loop struct {
 	verifying bool
 	applied
 	decided uint64 // decisions were made up to here
+	stored  uint64 // and are in the local store up to here
 
 	dirty    chan struct{} // a commit waits to be made durable
 	released uint64
@@ -149,6 +150,7 @@ const (
 	keyKill    = "enforce/kill"
 	keyEvents  = "enforce/event/"
 	keyBook    = "enforce/book/"
+	keyClosed  = "enforce/closed/" // leases that were settled or released
 	keySpend   = "enforce/spend/"
 )
 
@@ -212,7 +214,7 @@ func (l *Loop) restore() error {
 		return err
 	}
 	l.applied = applied{pos: at[0], leasePos: at[1], chunk: at[2], clock: int64(at[3])}
-	l.decided, l.current, l.ceiling = meta[0], directive.Version{Epoch: meta[1], Revision: meta[2]}, meta[2]
+	l.decided, l.stored, l.current, l.ceiling = meta[0], meta[0], directive.Version{Epoch: meta[1], Revision: meta[2]}, meta[2]
 	if l.current.Epoch == 0 {
 		// A store that is new may follow one that is lost: the time of its birth is above
 		// every earlier one's.
@@ -265,15 +267,16 @@ func (l *Loop) reserveRevisions() error {
 	l.current.Revision = l.ceiling + 1
 	l.ceiling += revisionBlock
 	b := l.o.Store.NewBatch()
-	if err := l.putMeta(b); err != nil {
+	// What is being decided is not in the store yet, and must be decided again after a crash.
+	if err := l.putMeta(b, l.stored); err != nil {
 		return err
 	}
 	return b.Commit(true)
 }
 
-func (l *Loop) putMeta(b *state.Batch) error {
+func (l *Loop) putMeta(b *state.Batch, decided uint64) error {
 	var v []byte
-	for _, n := range []uint64{l.decided, l.current.Epoch, l.ceiling} {
+	for _, n := range []uint64{decided, l.current.Epoch, l.ceiling} {
 		v = binary.AppendUvarint(v, n)
 	}
 	return b.Put(keyMeta, v)
@@ -314,6 +317,66 @@ func (l *Loop) Start(log Log) error {
 	l.done.Go(func() { l.persist(ctx) })
 	l.done.Go(func() { _ = l.pager.Run(ctx) })
 	return nil
+}
+
+// Lost is to be called before Start where the log has not kept what comes after the
+// position that New returned: the local store is an older copy than the log. Sums count
+// anew and guards are warming until the journal has filled them; what holds, holds until then.
+func (l *Loop) Lost() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.book.leases {
+		if !p.Posted {
+			if err := l.move(p, -1); err != nil {
+				return err
+			}
+		}
+	}
+	b := l.o.Store.NewBatch()
+	rekey, err := l.ledger.Restart(b)
+	if err != nil {
+		return fmt.Errorf("restart ledger: %w", err)
+	}
+	clear(l.byKey)
+	for _, h := range l.live {
+		if h.account == nil {
+			continue
+		}
+		h.Key = []byte(rekey(string(h.Key)))
+		if h.account, err = l.ledger.ByKey(string(h.Key), h.Start, h.End); err != nil {
+			return err
+		}
+		h.account.Pinned++
+		if h.Index >= 0 {
+			l.byKey[string(h.Key)] = append(l.byKey[string(h.Key)], h)
+		}
+		if err := putLive(b, h); err != nil {
+			return err
+		}
+	}
+	for _, p := range l.book.leases {
+		for i := range p.Accounts {
+			p.Accounts[i].Key = []byte(rekey(string(p.Accounts[i].Key)))
+		}
+		if !p.Posted {
+			if err := l.move(p, 1); err != nil {
+				return err
+			}
+		}
+		l.book.changed[p.ID] = true
+	}
+	l.chunk = 0
+	if err := l.saveBook(b); err != nil {
+		return err
+	}
+	if err := b.Commit(true); err != nil {
+		return err
+	}
+	l.savedBook()
+	const why = "entries are missing between the local store and the log, which was restored from an older copy or lost; guards count anew and are warming until the journal has filled them"
+	l.o.Logger.Error("enforcement lost entries", "position", l.pos, "detail", why)
+	l.event(Event{At: time.Now().UTC(), Kind: "ledger", Action: "restart", Reason: why})
+	return l.flush()
 }
 
 // caughtUp looks at what held under an earlier policy by the one in force now. The
@@ -558,6 +621,9 @@ func (l *Loop) expire(now time.Time) {
 		l.o.Logger.Info("expired accounts of the ledger", "accounts", len(keys))
 	}
 	l.expireEvents(now)
+	if err := l.expireClosed(now); err != nil {
+		l.o.Logger.Error("expire leases", "err", err)
+	}
 	l.mu.Lock()
 	crowded := l.ledger.Crowded()
 	if crowded {
@@ -619,6 +685,7 @@ func (l *Loop) checkpoint(wait bool) error {
 	}
 	l.mu.Lock()
 	l.ledger.Shrink()
+	l.savedBook()
 	l.released = at.pos
 	l.mu.Unlock()
 	l.poke()

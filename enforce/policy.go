@@ -64,6 +64,7 @@ type Guard struct {
 	rungs   []rung     // mildest threshold first
 	family  ledger.Family
 	index   int // of the family
+	mix     int // of the family whose tokens choose the model of a tier, -1 where none does
 	measure *measure
 }
 
@@ -596,20 +597,29 @@ func (c *checker) kill(k *KillPolicy) {
 	c.receivers("$.kill.page", "kill", k.Page)
 }
 
-// families are the distinct families of the guards, whose index is set in them.
+// families are the distinct families of the guards, whose indexes are set in them.
 func (p *Policy) families() []ledger.Family {
 	var out []ledger.Family
 	seen := map[string]int{}
+	add := func(f ledger.Family) int {
+		name := f.Name()
+		i, ok := seen[name]
+		if !ok {
+			i = len(out)
+			seen[name] = i
+			out = append(out, f)
+		}
+		return i
+	}
 	for i := range p.Guards {
 		g := &p.Guards[i]
-		name := g.family.Name()
-		j, ok := seen[name]
-		if !ok {
-			j = len(out)
-			seen[name] = j
-			out = append(out, g.family)
+		g.index, g.mix = add(g.family), -1
+		if g.Downgrade != nil && g.Downgrade.ToTier != "" {
+			g.mix = add(ledger.Family{Scope: g.family.Scope, Org: g.family.Org, Match: g.family.Match, Window: ledger.Window{Unit: ledger.Rolling, Over: mixOver}})
 		}
-		g.index = j
 	}
 	return out
 }
+
+// mixOver is how far back the mix of tokens is looked at by which a cheaper model is chosen.
+const mixOver = 7 * 24 * time.Hour

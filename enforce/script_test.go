@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
@@ -38,12 +39,13 @@ func (f fixedPrices) Cost(tenant, provider, model string, t *schema.Tokens, at t
 	return f.Ceiling(tenant, provider, model, t.TotalInput(), t.TotalOutput(), at)
 }
 
-var scriptPrices = fixedPrices{"m-5": {1, 10}, "m-5-mini": {0, 1}, "m-dear": {10, 100}}
+var scriptPrices = fixedPrices{"m-5": {1, 10}, "m-5-mini": {0, 1}, "m-dear": {10, 100}, "m-in": {5, 5}, "m-out": {1, 50}}
 
 // memoryLog is the log of a script: what was appended, in order. Records survive a
 // crash of the loop as those of the real log do.
 type memoryLog struct {
 	records []Record
+	pruned  []Record // what the journal has and the log has not any more
 	read    int
 	chunk   uint64
 }
@@ -70,6 +72,32 @@ func (m *memoryLog) add(k RecordKind, data []byte) uint64 {
 	return r.End
 }
 
+// journal is what ClickHouse would have: every entry up to a chunk's end.
+func (m *memoryLog) journal(_ context.Context, from, to time.Time, chunk uint64, f func(*schema.Entry) error) error {
+	done := uint64(0)
+	for _, r := range slices.Concat(m.pruned, m.records) {
+		if r.Kind == RecordBoundary {
+			done = r.Chunk
+		}
+		if r.Kind != RecordEntries || chunk > 0 && done >= chunk {
+			continue
+		}
+		if err := schema.EachEntry(r.Data, func(raw schema.RawEntry) error {
+			var e schema.Entry
+			if err := raw.Decode(&e); err != nil {
+				return err
+			}
+			if at := time.Unix(0, e.Start); at.Before(from) || !at.Before(to) {
+				return nil
+			}
+			return f(&e)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (m *memoryLog) Append(data []byte) (uint64, error) { return m.add(RecordOwn, data), nil }
 
 func (m *memoryLog) Sync(context.Context, uint64) error { return nil }
@@ -83,6 +111,7 @@ type script struct {
 	zones  map[string]*time.Location
 	policy []byte
 	log    *memoryLog
+	fs     vfs.FS // nil is the disk
 	store  *state.Store
 	loop   *Loop
 	apply  *applier
@@ -103,14 +132,16 @@ func (s *script) start() {
 	s.t.Helper()
 	var err error
 	if s.store == nil {
-		if s.store, err = state.Open(state.Options{Dir: s.dir}); err != nil {
+		if s.store, err = state.Open(state.Options{Dir: s.dir, FS: s.fs}); err != nil {
 			s.t.Fatal(err)
 		}
 	}
 	l, from, err := New(Options{Store: s.store, Pricer: scriptPrices, Policy: s.policy, Zone: func(t string) *time.Location { return s.zones[t] },
 		Pages: []page.Receiver{{Name: "oncall", Webhook: &page.Webhook{URL: "https://example.com/hook", Secrets: []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}}},
 		Post: func(c directive.Call, u Settlement, _ time.Time) error {
-			s.late = append(s.late, c.SpanID+" "+u.ResponseID)
+			if call := c.SpanID + " " + u.ResponseID; !slices.Contains(s.late, call) { // the same call again is the same line
+				s.late = append(s.late, call)
+			}
 			return nil
 		}})
 	if err != nil {
@@ -118,6 +149,11 @@ func (s *script) start() {
 	}
 	l.log = s.log
 	s.loop, s.apply = l, &applier{l: l}
+	if len(s.log.records) > 0 && from > 0 && from < s.log.records[0].Start {
+		if err := l.Lost(); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 	s.log.read = slices.IndexFunc(s.log.records, func(r Record) bool { return r.Start >= from })
 	if s.log.read < 0 {
 		s.log.read = len(s.log.records)
@@ -324,9 +360,29 @@ func (s *script) run(n int, line string, text []byte) {
 		// holds what was before.
 		s.log.add(RecordBoundary, nil)
 		s.follow()
+		if f["history"] == "later" {
+			return
+		}
 		for i := range s.loop.byFamily {
 			s.loop.ledger.Warm(i)
 		}
+	case "warm": // the journal fills in what new guards lack
+		if err := s.loop.Warm(s.t.Context(), s.log.journal, func() uint64 { return s.log.chunk }); err != nil {
+			s.fatal(n, "%v", err)
+		}
+	case "verify": // compares the counters with the journal
+		s.log.add(RecordBoundary, nil)
+		s.follow()
+		v, err := s.loop.Verify(s.t.Context(), s.log.journal, func() uint64 { return s.log.chunk }, now.Add(-24*time.Hour))
+		if err != nil || v.Drift != 0 || v.Accounts == 0 {
+			s.fatal(n, "%+v, %v", v, err)
+		}
+	case "lose": // the log is pruned while the local store is an older copy
+		s.log.pruned = append(s.log.pruned, s.log.records...)
+		last := s.log.records[len(s.log.records)-1]
+		s.log.records = nil
+		s.log.records = append(s.log.records, Record{Kind: RecordBoundary, Chunk: last.Chunk, Start: last.End, End: last.End + 100})
+		s.restart(n)
 	case "zone":
 		z, err := time.LoadLocation(w[2])
 		if err != nil {
@@ -542,6 +598,15 @@ func (s *script) expect(n int, what string, f map[string]string) {
 		if want, _ := strconv.Atoi(f["new"]); len(fresh) != want {
 			s.fatal(n, "%d new pages, want %d: %q", len(fresh), want, fresh)
 		}
+		for kind, text := range map[string]string{"firing": `"resolved":false`, "resolved": `"resolved":true`} {
+			got := 0
+			for _, v := range fresh {
+				got += strings.Count(v, text)
+			}
+			if want, asked := f[kind]; asked && want != strconv.Itoa(got) {
+				s.fatal(n, "%d of the new pages are %s, want %s: %q", got, kind, want, fresh)
+			}
+		}
 	case "spend":
 		c := callFrom(f)
 		list, err := s.loop.BudgetsFor(&c, true)
@@ -617,32 +682,49 @@ func TestScripts(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
 				time.Sleep(time.Until(time.Date(2026, 11, 2, 0, 0, 0, 0, time.UTC)))
-				s := &script{t: t, dir: dir, zones: map[string]*time.Location{}, log: &memoryLog{}, leases: map[string]string{}, posted: map[string]*schema.Entry{}, seen: map[string]bool{}}
+				s := newScript(t, dir)
 				defer func() { _ = s.store.Close() }()
-				in := bufio.NewScanner(strings.NewReader(string(text)))
-				for n := 1; in.Scan(); n++ {
-					line := strings.TrimSpace(in.Text())
-					if line == "" || strings.HasPrefix(line, "#") {
-						continue
-					}
-					var block []byte
-					at := n
-					if rest, ok := strings.CutSuffix(line, "<<"); ok {
-						line = strings.TrimSpace(rest)
-						for in.Scan() {
-							n++
-							if in.Text() == "." {
-								break
-							}
-							block = append(append(block, in.Text()...), '\n')
-						}
-					}
-					s.run(at, line, block)
+				for _, l := range lines(string(text)) {
+					s.run(l.n, l.text, l.block)
 				}
 				s.same(t)
 			})
 		})
 	}
+}
+
+func newScript(t *testing.T, dir string) *script {
+	return &script{t: t, dir: dir, zones: map[string]*time.Location{}, log: &memoryLog{}, leases: map[string]string{}, posted: map[string]*schema.Entry{}, seen: map[string]bool{}}
+}
+
+// scriptLine is a line of a script with the text that it ends in.
+type scriptLine struct {
+	n     int
+	text  string
+	block []byte
+}
+
+func lines(text string) (out []scriptLine) {
+	in := bufio.NewScanner(strings.NewReader(text))
+	for n := 1; in.Scan(); n++ {
+		line := strings.TrimSpace(in.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		l := scriptLine{n: n, text: line}
+		if rest, ok := strings.CutSuffix(line, "<<"); ok {
+			l.text = strings.TrimSpace(rest)
+			for in.Scan() {
+				n++
+				if in.Text() == "." {
+					break
+				}
+				l.block = append(append(l.block, in.Text()...), '\n')
+			}
+		}
+		out = append(out, l)
+	}
+	return out
 }
 
 // accounts lists every account's sums as text.

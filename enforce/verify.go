@@ -31,6 +31,14 @@ func (l *Loop) Warm(ctx context.Context, journal Journal, confirmed func() uint6
 		from = earlier(from, l.windowStart(i, now))
 	}
 	families := l.policy.families()
+	// A scratch ledger for each chunk at which families began.
+	groups, scratches := map[uint64][]int{}, map[uint64]*ledger.Ledger{}
+	for n, i := range cold {
+		groups[begins[n]] = append(groups[begins[n]], i)
+	}
+	for since, members := range groups {
+		scratches[since] = l.ledger.Scratch(members)
+	}
 	l.mu.Unlock()
 	if len(cold) == 0 {
 		return nil
@@ -38,27 +46,13 @@ func (l *Loop) Warm(ctx context.Context, journal Journal, confirmed func() uint6
 	if confirmed() < last {
 		return nil // the journal will have it soon
 	}
-	// A scratch ledger for each chunk at which families began.
-	groups := map[uint64][]int{}
-	for n, i := range cold {
-		groups[begins[n]] = append(groups[begins[n]], i)
-	}
 	for since, members := range groups {
-		scratch := ledger.New(ledger.Options{Zone: l.o.Zone, MaxAccounts: 1 << 30})
-		var list []ledger.Family
-		for _, i := range members {
-			list = append(list, families[i])
-		}
-		if err := scratch.Use(list, 0); err != nil {
-			return err
-		}
-		if since > 0 {
-			if err := journal(ctx, from, now.Add(time.Hour), since, func(e *schema.Entry) error {
-				scratch.Begin()
-				return scratch.Apply(e, 0)
-			}); err != nil {
-				return fmt.Errorf("fill in guards: %w", err)
-			}
+		scratch := scratches[since]
+		if err := journal(ctx, from, now.Add(time.Hour), since, func(e *schema.Entry) error {
+			scratch.Begin()
+			return scratch.Apply(e, 0)
+		}); err != nil {
+			return fmt.Errorf("fill in guards: %w", err)
 		}
 		if err := l.fill(scratch, members, families); err != nil {
 			return err
@@ -171,12 +165,12 @@ func (l *Loop) Verify(ctx context.Context, journal Journal, confirmed func() uin
 	} else {
 		l.snap = snap
 	}
-	families := l.policy.families()
-	warm := map[int]bool{}
-	for i := range families {
+	warm, all := map[int]bool{}, []int{}
+	for i := range l.byFamily {
 		_, warming := l.ledger.Warming(i)
-		warm[i] = !warming
+		warm[i], all = !warming, append(all, i)
 	}
+	rebuilt := l.ledger.Scratch(all)
 	l.mu.Unlock()
 	defer func() {
 		l.mu.Lock()
@@ -195,20 +189,16 @@ func (l *Loop) Verify(ctx context.Context, journal Journal, confirmed func() uin
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	rebuilt := ledger.New(ledger.Options{Zone: l.o.Zone, MaxAccounts: 1 << 30})
-	if err := rebuilt.Use(families, 0); err != nil {
-		return out, err
-	}
 	if err := journal(ctx, since, started.Add(time.Hour), snap.chunk, func(e *schema.Entry) error {
 		rebuilt.Begin()
 		return rebuilt.Apply(e, 0)
 	}); err != nil {
 		return out, fmt.Errorf("verify ledger: %w", err)
 	}
-	all := rebuilt.All()
+	accounts := rebuilt.All()
 	for key, want := range snap.counts {
 		var got ledger.Counts
-		if a := all[key]; a != nil {
+		if a := accounts[key]; a != nil {
 			if !warm[a.Family] {
 				continue
 			}
@@ -225,7 +215,7 @@ func (l *Loop) Verify(ctx context.Context, journal Journal, confirmed func() uin
 	// Accounts that were not in memory then stand in the store as they stood at that
 	// chunk, unless they changed since.
 	looked := 0
-	for key, a := range all {
+	for key, a := range accounts {
 		w := rebuilt.Window(max(a.Family, 0))
 		if _, done := snap.counts[key]; done || key[0] != 'a' || a.Family < 0 || !warm[a.Family] || w.Unit == ledger.Rolling || w.Unit != ledger.Run && a.Start < snap.from {
 			continue

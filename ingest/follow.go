@@ -30,16 +30,19 @@ type Follower struct {
 
 // Follow reads the log from a position on: 0 is whatever is left of it. The log
 // keeps what was not released, where Options.Followed said that somebody will
-// follow. It is an error if the log does not reach back so far any more.
-func (p *Pipeline) Follow(from uint64) (*Follower, error) {
+// follow. gap says that the log does not reach back so far any more, and that it is
+// read from where it begins.
+func (p *Pipeline) Follow(from uint64) (f *Follower, gap bool, err error) {
+	gap = from > 0 && wal.Position(from) < p.log.Oldest()
 	r, err := p.log.NewReader(max(wal.Position(from), p.log.Oldest()))
 	if errors.Is(err, wal.ErrPruned) { // pruned in between
+		gap = from > 0
 		r, err = p.log.NewReader(p.log.Oldest())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("follow log: %w", err)
+		return nil, gap, fmt.Errorf("follow log: %w", err)
 	}
-	return &Follower{p, r}, nil
+	return &Follower{p, r}, gap, nil
 }
 
 // Next returns the next record of interest. Without wait it returns false where there

@@ -593,9 +593,12 @@ func (p *Pipeline) throttle(calls []schema.Call) error {
 // origin is what a credential says about a sender.
 func origin(from otlp.Sender) dialect.Origin {
 	if from.Local {
-		return dialect.Origin{Trusted: true}
+		return dialect.Origin{Trusted: true, All: true}
 	}
-	o := dialect.Origin{Tenant: from.Key.Tenant, Trusted: from.Key.IsTrusted()}
+	o := dialect.Origin{Tenant: from.Key.Tenant, Trusted: from.Key.IsTrusted(), All: from.Key.AllowsAll()}
+	if len(from.Key.Bind) > 0 {
+		o.Bound = from.Key.Bound
+	}
 	if len(from.Key.Tenants) > 0 {
 		o.Tenant, o.Default, o.Allowed = "", from.Key.Tenant, from.Key.Allows
 	}

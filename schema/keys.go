@@ -66,6 +66,9 @@ type Key struct {
 	Tenants TenantList `yaml:"tenants,omitempty" json:"tenants,omitempty"`
 	// Trusted is "" or "gateway".
 	Trusted string `yaml:"trusted,omitempty" json:"trusted,omitempty"`
+	// Bind fixes identity dimensions of everything the key sends or asks about, whatever
+	// the sender says: user, feature, workflow, workflow_version, agent, mode, environment.
+	Bind map[string]string `yaml:"bind,omitempty" json:"bind,omitempty"`
 	// Expires is the first instant at which the key no longer works; zero means never.
 	Expires time.Time `yaml:"expires,omitempty" json:"expires,omitzero"`
 }
@@ -88,6 +91,15 @@ func (k Key) Allows(tenant string) bool {
 
 // AllowsAll reports whether the key may act for every tenant, which org-wide actions (the kill switch) require.
 func (k Key) AllowsAll() bool { return slices.Contains(k.Tenants, AllTenants) }
+
+// Bound puts what the key fixes into an identity.
+func (k Key) Bound(id *Identity) {
+	for name, value := range k.Bind {
+		if i := slices.Index(Dims[:], name); i >= 0 {
+			id[i] = value
+		}
+	}
+}
 
 // MaySend reports whether the key's role may send telemetry.
 func (k Key) MaySend() bool { return k.Role == KeyIngest || k.Role == KeyAdmin }
@@ -113,6 +125,14 @@ func (k Key) Validate() error {
 	}
 	if k.Trusted != "" && k.Trusted != TrustedGateway {
 		return fmt.Errorf("check key %q: unknown trusted %q: want %q or nothing", k.Name, k.Trusted, TrustedGateway)
+	}
+	for name, value := range k.Bind {
+		if i := slices.Index(Dims[:], name); i < 0 || Dim(i) == Run || Dim(i) == Session || Dim(i) == Criticality {
+			return fmt.Errorf("check key %q: bind %q: want user, feature, workflow, workflow_version, agent, mode or environment", k.Name, name)
+		}
+		if value == "" || len(value) > 256 {
+			return fmt.Errorf("check key %q: bind %s: want 1 to 256 bytes", k.Name, name)
+		}
 	}
 	if k.Tenant == AllTenants {
 		return fmt.Errorf("check key %q: tenant %q names no tenant: write tenants: %q", k.Name, AllTenants, AllTenants)

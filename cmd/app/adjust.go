@@ -71,6 +71,7 @@ func (a *App) adjust(c *gin.Context) {
 		return
 	}
 	adj.Actor = key.Name
+	key.Bound(&adj.Identity)
 	conn := a.conn()
 	if conn == nil {
 		problem(c, http.StatusServiceUnavailable, "ClickHouse is not up yet, and the id is looked up there; see /readyz and send it again")

@@ -119,4 +119,11 @@ kill: {multiple: 2, floor: "1", exempt: [critical], mode: enforce}
 			t.Errorf("focus: %s is %q, want %q", name, got[name], want)
 		}
 	}
+
+	// What guards counted is what the journal has.
+	code, text := s.as(secrets["boss"], "POST", "/guards/verify", map[string]any{"since": now.AddDate(0, 0, -2).Format(time.RFC3339)})
+	var v struct{ Drift, Accounts float64 }
+	if err := json.Unmarshal([]byte(text), &v); code != 200 || err != nil || v.Drift != 0 || v.Accounts == 0 {
+		t.Errorf("ledger and journal: %d %s", code, text)
+	}
 }

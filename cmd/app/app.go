@@ -58,6 +58,7 @@ type App struct {
 	opening  atomic.Pointer[string] // what ClickHouse waits for
 	rejected atomic.Pointer[[]price.Rejection]
 	live     atomic.Pointer[Config] // after the last reload
+	rooms    rooms
 	addrs    map[string]string
 	fail     chan error
 	ctx      context.Context
@@ -86,14 +87,11 @@ func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err e
 		return nil, err
 	}
 	a.pricer = ingest.NewPricer(cat)
-	rates, err := schema.LoadRates(cfg.FX.Files)
+	use, err := a.prepare(cfg)
 	if err != nil {
 		return nil, err
 	}
-	a.rates.Store(rates)
-	if err := a.use(cfg); err != nil {
-		return nil, err
-	}
+	use()
 	stopTracing, err := startTracing(a.ctx, cfg.Tracing, &cfg.Listen)
 	if err != nil {
 		return nil, err
@@ -101,7 +99,7 @@ func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err e
 	a.onStop("tracing", stopTracing)
 	a.sink = &ingest.ClickHouse{}
 	a.pipeline, err = ingest.Open(ingest.Options{
-		Dir: cfg.Data, Dialect: dialectOptions(cfg), Price: a.pricer, Sink: a.sink,
+		Dir: cfg.Data, Dialect: a.dialectOptions(cfg), Price: a.pricer, Sink: a.sink,
 		Settle: time.Duration(cfg.Limits.Settle), Lateness: time.Duration(cfg.Limits.Lateness), MaxOpen: cfg.Limits.OpenRuns, MaxBytes: int64(cfg.Limits.OpenRunBytes),
 		Followed: true, WALBytes: int64(cfg.Limits.WALBytes), TenantSpansPerSecond: cfg.Limits.TenantSpansPerSecond, Logger: log, Registerer: a.reg,
 	})
@@ -113,6 +111,7 @@ func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err e
 		return nil, err
 	}
 	a.wg.Go(a.watchLedger)
+	a.wg.Go(a.reportRooms)
 	a.wg.Add(3)
 	go func() { defer a.wg.Done(); a.openEngine() }()
 	go func() { defer a.wg.Done(); a.checkConservation() }()
@@ -144,26 +143,32 @@ func (a *App) Failed() <-chan error { return a.fail }
 // Addr is the address a listener got, by its name in the configuration.
 func (a *App) Addr(name string) string { return a.addrs[name] }
 
-func dialectOptions(cfg Config) dialect.Options {
-	return dialect.Options{Attributes: cfg.Attributes, Emitters: cfg.Emitters, Tools: cfg.Tools}
+func (a *App) dialectOptions(cfg Config) dialect.Options {
+	return dialect.Options{Attributes: cfg.Attributes, Emitters: cfg.Emitters, Tools: cfg.Tools, Limits: a.rooms.read}
 }
 
-// use puts the reloadable parts in force.
-func (a *App) use(cfg Config) error {
+// prepare reads keys, time zones and rates; what it returns puts them in force.
+func (a *App) prepare(cfg Config) (use func(), err error) {
 	ring, err := schema.NewKeyring(cfg.Keys)
 	if err != nil {
-		return fmt.Errorf("keys: %w", err)
+		return nil, fmt.Errorf("keys: %w", err)
 	}
-	a.keys.Store(ring)
 	zones := map[string]*time.Location{}
 	for t, tc := range cfg.Tenants {
 		if zones[t], err = time.LoadLocation(tc.Timezone); err != nil {
-			return fmt.Errorf("tenant %s: %w", t, err)
+			return nil, fmt.Errorf("tenant %s: %w", t, err)
 		}
 	}
-	a.tenants.Store(&zones)
-	a.live.Store(&cfg)
-	return nil
+	rates, err := schema.LoadRates(cfg.FX.Files)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		a.keys.Store(ring)
+		a.rates.Store(rates)
+		a.tenants.Store(&zones)
+		a.live.Store(&cfg)
+	}, nil
 }
 
 func (a *App) loadPrices(cfg Config) (*price.Catalogue, error) {
@@ -189,25 +194,25 @@ func (a *App) Reload() error {
 	if err != nil {
 		return err
 	}
-	rates, err := schema.LoadRates(cfg.FX.Files)
-	if err != nil {
-		return err
-	}
-	if err := a.pipeline.UseDialect(dialectOptions(cfg)); err != nil {
+	if _, err := dialect.New(a.dialectOptions(cfg)); err != nil {
 		return err
 	}
 	policy, err := policyText(cfg)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(a.loop.UseReceivers(cfg.Pages.Receivers), a.loop.ReloadPolicy(policy)); err != nil {
+	use, err := a.prepare(cfg)
+	if err != nil {
 		return err
 	}
-	if err := a.use(cfg); err != nil {
+	if err := a.loop.Reload(cfg.Pages.Receivers, policy); err != nil {
 		return err
 	}
+	if err := a.pipeline.UseDialect(a.dialectOptions(cfg)); err != nil {
+		return err
+	}
+	use()
 	a.pricer.Use(cat)
-	a.rates.Store(rates)
 	a.log.Info("configuration reloaded")
 	return nil
 }

@@ -106,11 +106,16 @@ func (a *App) startEnforcement(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	f, err := a.pipeline.Follow(from)
+	f, gap, err := a.pipeline.Follow(from)
 	if err != nil {
 		return err
 	}
 	a.loop = loop
+	if gap {
+		if err := a.loop.Lost(); err != nil {
+			return errors.Join(err, f.Close())
+		}
+	}
 	if err := a.loop.Start(journalLog{f}); err != nil {
 		return errors.Join(err, f.Close())
 	}

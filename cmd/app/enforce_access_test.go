@@ -2,12 +2,17 @@ package app
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/flyball/flyball/schema"
 )
@@ -163,4 +168,70 @@ func TestForeignPages(t *testing.T) {
 	f("a foreign origin", func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, 403)
 	f("a name that resolves here", func(r *http.Request) { r.Host = "evil.example" }, 401)
 	f("its own page", func(r *http.Request) { r.Header.Set("Origin", s.url("http", "")) }, 200)
+}
+
+// TestBoundKey: a key that is bound to a user and a feature speaks for no other, in
+// spans and in checks; and rate limits on spans turn no light unless their sender is
+// one for every tenant.
+func TestBoundKey(t *testing.T) {
+	secret := map[string]string{}
+	var keys []string
+	for name, rest := range map[string]string{"bound": "role: ingest, tenant: acme, bind: {user: u-1, feature: checkout}", "asks": "role: limiter, tenant: acme, bind: {user: u-1}", "all": `role: admin, tenants: "*"`} {
+		secret[name] = "fb_" + name + strings.Repeat("x", 40)
+		sum := sha256.Sum256([]byte(secret[name]))
+		keys = append(keys, fmt.Sprintf(`{name: %s, sha256: "%s", %s}`, name, hex.EncodeToString(sum[:]), rest))
+	}
+	env := append(withPolicy(t, `
+guards:
+  - {name: user, scope: [tenant, user], measure: cost, window: month, limit: "0.001", ladder: [{at: 100%, do: soft_block}], outcome: pause}
+light: {green: 40%, red: 10%}
+`), "FLYBALL_KEYS=["+strings.Join(keys, ", ")+"]")
+	s := newService(t, "", env...)
+	s.start()
+	send := func(key string, trace uint64, user string) {
+		t.Helper()
+		b := newBatch()
+		sp := b.chat(trace, 2, 0, 2000)
+		now := pcommon.NewTimestampFromTime(time.Now())
+		sp.SetStartTimestamp(now)
+		sp.SetEndTimestamp(now)
+		sp.Attributes().PutStr("user.id", user)
+		sp.Attributes().PutEmptySlice("http.response.header.x-ratelimit-limit-requests").AppendEmpty().SetStr("1000")
+		sp.Attributes().PutEmptySlice("http.response.header.x-ratelimit-remaining-requests").AppendEmpty().SetStr("50")
+		req, err := http.NewRequest(http.MethodPost, s.url("otlp_http", "/v1/traces"), bytes.NewReader(encode(t, b.td)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/x-protobuf")
+		req.Header.Set("Authorization", "Bearer "+secret[key])
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			t.Fatalf("spans: %s", res.Status)
+		}
+	}
+	send("bound", 1, "victim")
+	eventually(t, "a bound key that asks about another user is denied as its own", func() bool {
+		_, body := s.as(secret["asks"], http.MethodPost, "/check", map[string]any{"tenant": "acme", "user": "victim", "model": "m-1"})
+		return strings.Contains(body, `"decision":"deny"`)
+	})
+	if _, body := s.as(secret["all"], http.MethodPost, "/check", map[string]any{"tenant": "acme", "user": "victim", "model": "m-1"}); !strings.Contains(body, `"decision":"allow"`) {
+		t.Errorf("the victim: %s", body)
+	}
+	time.Sleep(1500 * time.Millisecond)
+	if _, body := s.as(secret["all"], http.MethodGet, "/lights", nil); strings.Contains(body, "x-ratelimit") || strings.Contains(body, `"remaining":50`) {
+		t.Errorf("a tenant's span turned the light: %s", body)
+	}
+	send("all", 2, "u-2")
+	eventually(t, "the light is red", func() bool {
+		_, body := s.as(secret["all"], http.MethodGet, "/lights", nil)
+		return strings.Contains(body, `"color":"red"`) && strings.Contains(body, `"remaining":50`)
+	})
+	eventually(t, "the calls are listed under the bound user", func() bool {
+		_, body := s.as(secret["all"], http.MethodGet, "/calls?tenant=acme", nil)
+		return strings.Contains(body, `"user":"u-1"`) && strings.Contains(body, `"feature":"checkout"`) && !strings.Contains(body, "victim")
+	})
 }

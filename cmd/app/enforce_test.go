@@ -507,3 +507,50 @@ guards:
 		t.Errorf("the journal has %q", got)
 	}
 }
+
+// TestRefusedReload: a configuration of which one part is wrong changes nothing, also
+// of its other parts.
+func TestRefusedReload(t *testing.T) {
+	dir := t.TempDir()
+	file, policy := filepath.Join(dir, "flyball.yaml"), filepath.Join(dir, "policy.yaml")
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const (
+		good   = "guards:\n  - {name: a, scope: [tenant], measure: cost, window: day, limit: \"5\", ladder: [{at: 100%, do: soft_block}], outcome: pause, page: [new]}\n"
+		config = "policy: %s\ntenants: {t-1: {timezone: Asia/Tokyo}}\npages: {receivers: [{name: new, slack: {url: \"https://example.com/hook\"}}]}\nattributes: {feature: [x.feature]}\n"
+	)
+	write(policy, "guards: []\n")
+	write(file, "policy: "+policy+"\n")
+	s := newService(t, "", configEnv+"="+file)
+	s.start()
+	state := func() string {
+		t.Helper()
+		b := s.get("/budgets?tenant=t-1")
+		p := s.post("/pages/test", map[string]any{"receiver": "new"}, http.StatusOK)
+		return fmt.Sprint(len(s.get("/guards")["guards"].([]any)), b["budgets"], strings.Contains(fmt.Sprint(p), "no such receiver"))
+	}
+	before := state()
+	write(file, fmt.Sprintf(config, policy))
+	for _, wrong := range []string{"guards: [{name: a}]\n", strings.Replace(good, "new", "old", 1)} {
+		write(policy, wrong)
+		s.post("/reload", map[string]any{}, http.StatusBadRequest)
+		if after := state(); after != before {
+			t.Errorf("a refused reload made %s of %s", after, before)
+		}
+	}
+	write(policy, good)
+	write(file, fmt.Sprintf(config, policy)+"keys: [{name: k, sha256: \"12\", role: read, tenant: t-1}]\n")
+	s.post("/reload", map[string]any{}, http.StatusBadRequest)
+	if after := state(); after != before {
+		t.Errorf("a refused reload made %s of %s", after, before)
+	}
+	write(file, fmt.Sprintf(config, policy))
+	s.post("/reload", map[string]any{}, http.StatusOK)
+	if n := len(s.get("/guards")["guards"].([]any)); n != 1 {
+		t.Errorf("%d guards after the reload", n)
+	}
+}

@@ -57,7 +57,7 @@ func serve() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	a, err := New(cfg, "", os.Environ(), slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	a, err := New(cfg, os.Getenv(configEnv), os.Environ(), slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,25 @@ type Call struct {
 	MaxOutputTokens uint64 `json:"max_output_tokens,omitempty"`
 }
 
+// Bind puts what a credential fixes in place of what the call says; names that a call
+// does not have are passed over.
+func (c *Call) Bind(fixed map[string]string) {
+	for name, value := range fixed {
+		switch name {
+		case "user":
+			c.User = value
+		case "feature":
+			c.Feature = value
+		case "workflow":
+			c.Workflow = value
+		case "agent":
+			c.Agent = value
+		case "mode":
+			c.Mode = value
+		}
+	}
+}
+
 // value is the call's value of a dimension that is not Run.
 func (c *Call) value(d Dim) string {
 	switch d {

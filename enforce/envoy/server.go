@@ -196,6 +196,7 @@ func (l *logLine) write(to *slog.Logger, what string, err error) {
 // none, and refuses what the key may not ask.
 func own(c *directive.Call, key *schema.Key) *denial {
 	c.Key = key.Name
+	c.Bind(key.Bind)
 	if c.Tenant == "" {
 		c.Tenant = key.Tenant
 		if c.Tenant == "" && key.AllowsAll() {

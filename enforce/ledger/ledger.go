@@ -225,9 +225,7 @@ func (l *Ledger) Use(families []Family, chunk uint64) error {
 					}
 				}
 			}
-			h := fnv.New64a()
-			_, _ = h.Write([]byte(name))
-			binary.BigEndian.PutUint64(f.id[:], h.Sum64()+f.incarnation*0x9e3779b97f4a7c15)
+			f.identify()
 		}
 		l.byID[f.id] = len(l.families)
 		l.families = append(l.families, f)
@@ -236,6 +234,45 @@ func (l *Ledger) Use(families []Family, chunk uint64) error {
 		a.Family = l.familyOf(a.key)
 	}
 	return l.retire()
+}
+
+// identify makes the id that its accounts are kept under.
+func (f *family) identify() {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(f.name))
+	binary.BigEndian.PutUint64(f.id[:], h.Sum64()+f.incarnation*0x9e3779b97f4a7c15)
+}
+
+// Restart begins anew, since entries were lost on the way here: every family is as one
+// that is new, and warming until the journal has filled it. It returns what the key of
+// an account is from now on; the caller's batch makes both durable together. Nothing
+// may be pending on an account, and none pinned.
+func (l *Ledger) Restart(b *state.Batch) (rekey func(key string) string, err error) {
+	ids := map[[8]byte][8]byte{}
+	l.chunk = 0
+	clear(l.accounts)
+	l.lru.prev, l.lru.next = &l.lru, &l.lru
+	clear(l.byID)
+	clear(l.dirty)
+	l.dirty = l.dirty[:0]
+	l.Begin()
+	for i, f := range l.families {
+		old := f.id
+		f.incarnation++
+		f.since, f.warm, f.last = 0, false, nil
+		f.identify()
+		ids[old], l.byID[f.id] = f.id, i
+		if err := b.Put(prefixFamily+f.name, f.encode()); err != nil {
+			return nil, err
+		}
+	}
+	return func(key string) string {
+		id, ok := ids[[8]byte([]byte(key[1:9]))]
+		if !ok {
+			return key
+		}
+		return key[:1] + string(id[:]) + key[9:]
+	}, nil
 }
 
 // What is stored of a family: whether it has its history, or is in no policy any more.
@@ -283,6 +320,18 @@ func (l *Ledger) retire() error {
 		return fmt.Errorf("read ledger: %w", err)
 	}
 	return b.Commit(true)
+}
+
+// Scratch is an empty ledger in memory with some of the families, whose accounts have
+// the same keys as here.
+func (l *Ledger) Scratch(members []int) *Ledger {
+	s := New(Options{Zone: l.o.Zone, MaxAccounts: 1 << 30})
+	for i, m := range members {
+		f := l.families[m]
+		s.families = append(s.families, &family{Family: f.Family, name: f.name, id: f.id, incarnation: f.incarnation})
+		s.byID[f.id] = i
+	}
+	return s
 }
 
 // Warming reports whether a family lacks what was before it, and the chunk from
@@ -895,6 +944,11 @@ func (l *Ledger) Fill(key string, family int, from *Account) error {
 	if err != nil {
 		return err
 	}
+	if key[0] == 'r' {
+		if err := l.join(key, family, a, from); err != nil {
+			return err
+		}
+	}
 	a.plus(&from.Counts)
 	for _, b := range from.buckets {
 		i, found := slices.BinarySearchFunc(a.buckets, b.at, func(b bucket, at int64) int { return cmp.Compare(b.at, at) })
@@ -912,6 +966,51 @@ func (l *Ledger) Fill(key string, family int, from *Account) error {
 		a.First = from.First
 	}
 	a.Touched, a.Ended, a.Latest = max(a.Touched, from.Touched), max(a.Ended, from.Ended), max(a.Latest, from.Latest)
+	if !a.dirty {
+		a.dirty = true
+		l.dirty = append(l.dirty, a)
+	}
+	return nil
+}
+
+// join corrects what a run counts that went on while its family began: both halves
+// were taken for a run of their own. It counts where its second half was seen.
+func (l *Ledger) join(key string, family int, late, early *Account) error {
+	var c Counts
+	whole := late.Counts
+	whole.plus(&early.Counts)
+	for _, part := range []struct {
+		*Counts
+		sign int64
+	}{{&whole, 1}, {&late.Counts, -1}, {&early.Counts, -1}} {
+		if part.ModelCalls > 0 {
+			c.Requests += part.sign
+			c.Attempts += part.sign * part.Calls()
+		}
+	}
+	if c == (Counts{}) {
+		return nil
+	}
+	f := l.families[family]
+	r := reader{b: []byte(key[17:])}
+	tenant := ""
+	if !f.Org {
+		tenant = r.string()
+	}
+	values := map[directive.Dim]string{}
+	for _, d := range f.Scope {
+		if d != directive.Tenant {
+			values[d] = r.string()
+		}
+	}
+	at := late.Touched
+	start, end := l.bounds(f, tenant, at)
+	l.key = appendKey(l.key[:0], 'a', f, start, func(d directive.Dim) string { return values[d] }, tenant)
+	a, err := l.account(l.key, family, start, end, true)
+	if err != nil {
+		return err
+	}
+	a.add(&c, f, at, at)
 	if !a.dirty {
 		a.dirty = true
 		l.dirty = append(l.dirty, a)

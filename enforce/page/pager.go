@@ -78,21 +78,34 @@ func New(o Options) (*Pager, error) {
 // is wrong. What waits for one that is gone waits on in case it comes back. A
 // receiver that had answered 410 is tried again.
 func (p *Pager) UseReceivers(receivers []Receiver) error {
-	var senders []*sender
-	for _, r := range receivers {
-		if slices.ContainsFunc(senders, func(s *sender) bool { return s.Name == r.Name }) {
-			return fmt.Errorf("receiver %q: there are two of this name: rename one", r.Name)
-		}
-		s, err := newSender(r, &p.o)
-		if err != nil {
-			return err
-		}
-		senders = append(senders, s)
+	senders, err := p.prepare(receivers)
+	if err != nil {
+		return err
 	}
 	p.senders.Store(&senders)
 	p.renewed.Store(true)
 	p.Wake()
 	return nil
+}
+
+// CheckReceivers says what UseReceivers would, and changes nothing.
+func (p *Pager) CheckReceivers(receivers []Receiver) error {
+	_, err := p.prepare(receivers)
+	return err
+}
+
+func (p *Pager) prepare(receivers []Receiver) (senders []*sender, err error) {
+	for _, r := range receivers {
+		if slices.ContainsFunc(senders, func(s *sender) bool { return s.Name == r.Name }) {
+			return nil, fmt.Errorf("receiver %q: there are two of this name: rename one", r.Name)
+		}
+		s, err := newSender(r, &p.o)
+		if err != nil {
+			return nil, err
+		}
+		senders = append(senders, s)
+	}
+	return senders, nil
 }
 
 // Wake makes Run look for pages that were committed.

@@ -58,6 +58,7 @@ func (r *Reader) AppendLogs(dst []schema.Call, ld plog.Logs, from Origin, receiv
 				rec.eventIDs(&c, lr, seen)
 				dst = append(dst, c)
 				dst = rec.readEvent(dst)
+				from.bind(dst[len(dst)-1:])
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,10 @@ type Options struct {
 	// HashKey keys the hash of tool arguments. It must stay the same for the
 	// life of the data, or repeated calls across a change are not recognised.
 	HashKey []byte
+	// Limits is told what a provider's answer said about its rate limits, where a span has
+	// its headers (http.response.header.*) and comes from a sender for every tenant; nil is
+	// not told. The strings are valid until it returns.
+	Limits func(provider, model string, headers http.Header)
 }
 
 // Origin is what the credential says about the sender of a request.
@@ -38,6 +43,19 @@ type Origin struct {
 	Allowed func(string) bool // which tenants the key may carry; nil is any
 	Default string            // where no attribute names one; "" is "default"
 	Trusted bool              // a key trusted as a gateway
+	All     bool              // a sender for every tenant
+	// Bound puts what the key fixes into a call's identity; nil fixes nothing.
+	Bound func(*schema.Identity)
+}
+
+// bind puts what the key fixes into calls.
+func (o *Origin) bind(calls []schema.Call) {
+	if o.Bound == nil {
+		return
+	}
+	for i := range calls {
+		o.Bound(&calls[i].Identity)
+	}
 }
 
 // Rejected counts records that were not taken, by reason.
@@ -51,6 +69,7 @@ type Reader struct {
 	emitters []Emitter
 	tools    map[string]schema.Effect
 	hashKey  []byte
+	limits   func(provider, model string, headers http.Header)
 	scratch  sync.Pool
 }
 
@@ -59,7 +78,7 @@ var MappedAttributes = []string{"tenant", "run", "user", "feature", "workflow", 
 
 // New makes a Reader. It refuses mappings of unknown names and malformed pins.
 func New(o Options) (*Reader, error) {
-	r := &Reader{keys: make(map[string]key, numKeys+16), hashKey: o.HashKey, tools: map[string]schema.Effect{}}
+	r := &Reader{keys: make(map[string]key, numKeys+16), hashKey: o.HashKey, limits: o.Limits, tools: map[string]schema.Effect{}}
 	for k := kNone + 1; k < numKeys; k++ {
 		if keyNames[k] == "" {
 			panic(fmt.Sprintf("BUG: key %d has no name", k))
@@ -249,7 +268,8 @@ type record struct {
 	// what a span that holds a provider's raw answer says
 	rawUsage, rawProvider, rawModel, rawID string
 	isLog                                  bool
-	truncated                              bool // an attribute was cut
+	truncated                              bool        // an attribute was cut
+	headers                                http.Header // of the provider's answer; nil or empty where there are none
 }
 
 func (r *Reader) load(f *fields, m pcommon.Map, rec *record) {
@@ -257,10 +277,25 @@ func (r *Reader) load(f *fields, m pcommon.Map, rec *record) {
 	for name, v := range m.All() {
 		if k, ok := r.keys[name]; ok {
 			f.put(k, fromPdata(v))
-		} else if rec != nil && strings.HasPrefix(name, "llm.") && v.Type() == pcommon.ValueTypeStr {
+		} else if rec == nil {
+			continue
+		} else if strings.HasPrefix(name, "llm.") && v.Type() == pcommon.ValueTypeStr {
 			rec.answer(name[len("llm."):], v.Str())
+		} else if strings.HasPrefix(name, headerPrefix) && r.limits != nil {
+			rec.header(name, fromPdata(v))
 		}
 	}
+}
+
+const headerPrefix = "http.response.header."
+
+// header notes a header of the provider's answer.
+func (rec *record) header(name string, v value) {
+	if rec.headers == nil {
+		rec.headers = http.Header{}
+	}
+	// Older instrumentations write underscores.
+	rec.headers.Set(strings.ReplaceAll(name[len(headerPrefix):], "_", "-"), v.text())
 }
 
 // answer notes a field of a provider's raw answer, llm.<provider>.<field>.
@@ -298,6 +333,7 @@ func (r *Reader) AppendSpans(dst []schema.Call, td ptrace.Traces, from Origin, r
 				sp := ss.Spans().At(k)
 				rec.rawUsage, rec.rawProvider, rec.rawModel, rec.rawID = "", "", "", ""
 				rec.truncated = false
+				clear(rec.headers)
 				r.load(&rec.fields, sp.Attributes(), rec)
 				tenant, ok := rec.tenant(from)
 				if !ok {
@@ -486,7 +522,15 @@ func (rec *record) span(dst []schema.Call, tenant string, h *head, from Origin, 
 			c.Link = h.linked
 		}
 	}
-	return rec.read(dst)
+	base := len(dst) - 1
+	dst = rec.read(dst)
+	from.bind(dst[base:])
+	if len(rec.headers) > 0 {
+		if c := &dst[base]; from.All && c.Provider != "" {
+			rec.reader.limits(c.Provider, c.Model, rec.headers)
+		}
+	}
+	return dst
 }
 
 func (rec *record) tenant(from Origin) (string, bool) {

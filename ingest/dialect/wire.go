@@ -185,6 +185,7 @@ func (w *wireReader) span(b []byte) {
 	rec.rawUsage, rec.rawProvider, rec.rawModel, rec.rawID = "", "", "", ""
 	rec.name, rec.message, rec.truncated = "", "", false
 	rec.kind, rec.status = ptrace.SpanKindUnspecified, ptrace.StatusCodeUnset
+	clear(rec.headers)
 	rec.events = rec.events[:0]
 	w.spans++
 	var h head
@@ -277,6 +278,8 @@ func (w *wireReader) attribute(f *fields, b []byte, ofSpan bool) {
 		if v := w.value(val); v.t == valueText {
 			w.rec.answer(key[len("llm."):], v.s)
 		}
+	} else if ofSpan && w.rec.reader.limits != nil && strings.HasPrefix(key, headerPrefix) {
+		w.rec.header(key, w.value(val))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cockroachdb/pebble"
 	"github.com/cockroachdb/pebble/bloom"
+	"github.com/cockroachdb/pebble/vfs"
 	"github.com/klauspost/compress/s2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -25,8 +26,9 @@ import (
 // Options of Open.
 type Options struct {
 	Dir        string
-	KeepDays   int   // days a trace is kept after it was first saved, default 2
-	MaxBytes   int64 // oldest days go beyond this, default 4 GiB
+	KeepDays   int    // days a trace is kept after it was first saved, default 2
+	MaxBytes   int64  // oldest days go beyond this, default 4 GiB
+	FS         vfs.FS // nil is the disk; tests have one that loses what was not synced
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -50,6 +52,9 @@ func Open(o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
 	cache := pebble.NewCache(32 << 20)
 	defer cache.Unref()
 	opts := &pebble.Options{
@@ -57,6 +62,7 @@ func Open(o Options) (*Store, error) {
 		MemTableSize:             16 << 20,
 		Logger:                   quiet{o.Logger},
 		FormatMajorVersion:       pebble.FormatNewest,
+		FS:                       o.FS,
 		MaxConcurrentCompactions: func() int { return 1 },
 	}
 	// Pages are compressed before they come here, and most are never read again:
@@ -69,11 +75,25 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open local store %s: %w", o.Dir, err)
 	}
+	// The engine makes its directory and leaves it to us that it is there after a crash.
+	err = syncDir(opts.FS, opts.FS.PathDir(o.Dir))
+	if err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("open local store %s: %w", o.Dir, err)
+	}
 	s := &Store{o: o, db: db}
 	promauto.With(o.Registerer).NewGaugeFunc(prometheus.GaugeOpts{Name: "flyball_state_bytes", Help: "Size of the local store on disk."}, func() float64 {
 		return float64(s.db.Metrics().DiskSpaceUsage())
 	})
 	return s, nil
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // Close flushes and closes the store.
