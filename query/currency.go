@@ -182,7 +182,7 @@ func (s *sheet) convert(c conversion) error {
 		list.Sub(list, t.listNow)
 		if billed.Sign() != 0 || list.Sign() != 0 {
 			of := g.group
-			of.line, of.tier, of.currency, of.by, of.reason = "", "", "", "", ""
+			of.line, of.tier, of.currency, of.reason = "", "", "", ""
 			s.add(focusRow{focusGroup: of, basis: basisRemainder, status: "priced", component: "remainder", meterName: "Rounding of the conversion", listCost: list, billed: billed})
 		}
 	}

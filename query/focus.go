@@ -168,7 +168,9 @@ func (s *sheet) add(r focusRow) {
 
 // count is where a group's counts are summed.
 func (s *sheet) count(g *focusGroup) *focusCounts {
-	key := fmt.Sprintf("%q", []string{g.tenant, g.day.String(), g.late.String(), g.seller, g.product})
+	// What a person booked for no model is apart from the work of agents.
+	booked := g.by != "" && g.seller == "" && g.product == ""
+	key := fmt.Sprintf("%q %v", []string{g.tenant, g.day.String(), g.late.String(), g.seller, g.product}, booked)
 	c := s.counts[key]
 	if c == nil {
 		c = &focusCounts{group: *g, wasted: new(big.Rat)}
@@ -411,7 +413,7 @@ func (s *sheet) cells(r *focusRow) []*string {
 	at := func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 	day := r.day.In(s.zone)
 	booked := day
-	work := r.seller == "" && r.product == "" && r.basis != basisBooked
+	work := r.seller == "" && r.product == "" && r.by == ""
 	for _, n := range []string{"BilledCost", "EffectiveCost", "ContractedCost"} {
 		number(n, r.billed)
 	}

@@ -446,7 +446,8 @@ func TestFocusAdjustments(t *testing.T) {
 	}
 	s.post(booked("-4", "credit note 7", "openai", "m-5", "2026-04-03T00:00:00Z"))
 	rows := s.focusRows("from=2026-03-01&to=2026-04-01")
-	equal(t, "rows", pick(rows, "ChargeCategory", "ChargeClass", "BilledCost", "ChargeDescription", "SkuId", "BillingPeriodStart", "x_FlyballCostBasis"), `
+	equal(t, "the work of agents is apart", pick(rows[:2], "ServiceName", "BilledCost", "x_FlyballRequests"), "Agent Work 0 1\nUnknown API 0.5 0")
+	equal(t, "rows", pick(bills(rows), "ChargeCategory", "ChargeClass", "BilledCost", "ChargeDescription", "SkuId", "BillingPeriodStart", "x_FlyballCostBasis"), `
 Adjustment  0.5 adjustment by jo: support  2026-03-01T00:00:00Z booked
 Usage  1 m-5: all tokens, not split: the unit prices are no longer known openai/m-5 2026-03-01T00:00:00Z total
 Adjustment  5 adjustment by jo: fee openai/m-5 2026-03-01T00:00:00Z booked
