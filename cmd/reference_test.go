@@ -16,6 +16,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/flyball/flyball/cmd/app"
+	"github.com/flyball/flyball/ingest/dialect"
 	"github.com/flyball/flyball/schema"
 )
 
@@ -212,6 +213,21 @@ func TestFlagsReference(t *testing.T) {
 	}
 	table, _, _ = strings.Cut(table, "\n## ")
 	compareRowsOf(t, "figures.md", table, regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)`"), want)
+}
+
+// TestLimiterSignalsReference wants a row in the page of limiter signals for every metric
+// that is stored.
+func TestLimiterSignalsReference(t *testing.T) {
+	want := map[string]bool{}
+	for _, n := range dialect.LimiterMetrics() {
+		want[n] = true
+	}
+	_, table, ok := strings.Cut(readDoc(t, "limiter-signals.md"), "\n## Metrics\n")
+	if !ok {
+		t.Fatal("deploy/docs/limiter-signals.md has no section Metrics")
+	}
+	table, _, _ = strings.Cut(table, "\n## ")
+	compareRowsOf(t, "limiter-signals.md", table, regexp.MustCompile("(?m)^\\| `([a-z._]+)`"), want)
 }
 
 // TestRecordedReference keeps the list of recorded set-ups: what was recorded with

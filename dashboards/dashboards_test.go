@@ -227,6 +227,9 @@ func TestBoards(t *testing.T) {
 				if q.Source != want || p.Source != want || vars[strings.Trim(want.UID, "${}")] != "datasource" {
 					t.Errorf("%s %s: asks %+v, and the panel %+v; want %+v, chosen by a variable", where, q.Ref, q.Source, p.Source, want)
 				}
+				if strings.Contains(q.SQL, "limiter_samples") && !strings.Contains(p.text, `"noValue": "no limiter reports this"`) {
+					t.Errorf("%s %s: does not say that no limiter reports this", where, q.Ref)
+				}
 				if q.Expr != "" && !strings.Contains(q.Expr, `{instance=~"$instance"`) {
 					t.Errorf("%s %s: does not look at the chosen instances: %s", where, q.Ref, q.Expr)
 				}

@@ -395,6 +395,30 @@ func figures(t *testing.T, s made) {
 	near("cost amplification", one("amplification.json", "Cost amplification", whole())["amplified"], cost/(cost-wasted))
 	near("spend per request", one("spend.json", "Spend per request", whole())["each"], cost/requests)
 
+	near("attempts that were rate limited", one("limiters.json", "Rate limited", whole())["part"], s.seen.limited/s.seen.attempts)
+	near("retries for each request", one("limiters.json", "Retries for each request", whole())["each"], s.seen.retries/(s.seen.attempts-s.seen.retries))
+	near("time in queue", one("limiters.json", "Time in queue", whole())["mean"], s.seen.waited/s.seen.waits)
+	statements(t, func(where string, p *panel, q target) {
+		if where != "limiters.json, Time in queue" || p.Type != "timeseries" {
+			return
+		}
+		sql, err := expand(q.SQL, whole())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := ask(t, s.Engine, sql)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range a.rows {
+			near("median wait", r["p50"], 0.1)
+			near("longest wait", r["p99"], 1)
+		}
+	})
+	near("emptiest bucket", one("limiters.json", "Emptiest bucket", whole())["part"], 0.25)
+	near("open breakers", one("limiters.json", "Open breakers", whole())["open"], 1)
+	near("limiters that report", one("limiters.json", "Limiters that report", whole())["limiters"], 2)
+
 	t.Run("exact", func(t *testing.T) {
 		statements(t, func(where string, p *panel, q target) {
 			if where != "close.json, By tenant, provider and model" {

@@ -18,6 +18,7 @@ var firstDay = time.Date(2026, 3, 9, 0, 0, 0, 0, time.UTC)
 type made struct {
 	*engine.Engine
 	entries []schema.Entry
+	seen    seen
 }
 
 // fill makes some two hundred runs with everything that the boards count: retries of
@@ -57,6 +58,7 @@ func fill(t *testing.T) made {
 		firstDay, firstDay, firstDay.AddDate(0, 0, 1), firstDay, firstDay, firstDay.AddDate(0, 0, 1)); err != nil {
 		t.Fatal(err)
 	}
+	reported(t, &s)
 	return s
 }
 

@@ -34,6 +34,17 @@ func (c *ClickHouse) Insert(ctx context.Context, token string, rows *schema.Colu
 	return rows.Send(ctx, e.Conn(), token)
 }
 
+// InsertSamples stores one block of samples.
+func (c *ClickHouse) InsertSamples(ctx context.Context, token string, rows []schema.Sample) error {
+	e := c.engine.Load()
+	if e == nil {
+		return errStarting
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return schema.SendSamples(ctx, e.Conn(), token, rows)
+}
+
 // Transient reports whether an insert may simply be repeated: everything but an
 // error that blames the rows.
 func (c *ClickHouse) Transient(err error) bool {

@@ -10,6 +10,7 @@ type metrics struct {
 	rejected    *prometheus.CounterVec
 	refused     *prometheus.CounterVec
 	ignored     *prometheus.CounterVec
+	samples     *prometheus.CounterVec
 	usage       *prometheus.CounterVec
 	stage       *prometheus.HistogramVec
 	stored      prometheus.Counter
@@ -31,7 +32,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		spans:       vec("flyball_spans_total", "Spans taken in, by what they were: new, duplicate or merged.", "result"),
 		rejected:    vec("flyball_spans_refused_total", "Spans that the pipeline did not take, by reason.", "reason"),
 		refused:     vec("flyball_requests_refused_total", "Requests answered with a retryable code, by cause.", "cause"),
-		ignored:     vec("flyball_records_ignored_total", "Log records and metric points that are no call.", "signal"),
+		ignored:     vec("flyball_records_ignored_total", "Log records that are no call, and metric points that are no signal of a limiter.", "signal"),
+		samples:     vec("flyball_limiter_samples_total", "Metric points by which limiters say how they fare: taken, stored in ClickHouse, or quarantined.", "result"),
 		usage:       vec("flyball_model_calls_total", "Model spans received, by whether their usage is known.", "usage"),
 		stage:       f.NewHistogramVec(prometheus.HistogramOpts{Name: "flyball_stage_seconds", Help: "Time a request, or a chunk, spends in a stage.", Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 12)}, []string{"stage"}),
 		stored:      one("flyball_entries_stored_total", "Entries inserted into the journal."),

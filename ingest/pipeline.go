@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,7 +19,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/collector/pdata/plog"
-	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/flyball/flyball/ingest/dialect"
@@ -35,12 +35,13 @@ const (
 	recordBoundary byte = 2 // uvarint number of the chunk that ends here
 	recordReprice  byte = 3 // a schema.Batch for lines that trace assembly has forgotten, or never knew
 	recordOwn      byte = 4 // of whoever follows the log; neither assembly nor the journal reads it
+	recordSamples  byte = 5 // a JSON list of schema.Sample; only the writer reads it
 )
 
 const (
-	chunkEntries = 50_000
-	chunkAge     = time.Second
-	sliceCalls   = 10_000 // calls of a request that are assembled at once
+	chunkRows  = 50_000
+	chunkAge   = time.Second
+	sliceCalls = 10_000 // calls of a request that are assembled at once
 )
 
 // Options of Open.
@@ -77,8 +78,9 @@ type Pipeline struct {
 	node    []byte
 	hashKey []byte
 
-	chunk    chunkState // guarded by the assembler's lock: only touched in append
-	queued   atomic.Int64
+	chunk    chunkState
+	queued   atomic.Int64 // entries
+	samples  atomic.Int64 // samples that are not in ClickHouse
 	writer   *writer
 	needless wal.Position  // nobody needs the log before it; tick's own
 	followed atomic.Uint64 // the follower does not need the log before it
@@ -95,10 +97,10 @@ type Pipeline struct {
 
 // chunkState is the chunk that is being filled.
 type chunkState struct {
-	mu      sync.Mutex // append and tick
-	number  uint64
-	entries int
-	since   time.Time
+	mu     sync.Mutex // append and tick
+	number uint64
+	rows   int // entries and samples
+	since  time.Time
 }
 
 // Open recovers what the log and the store hold and starts the background work.
@@ -283,7 +285,7 @@ func (p *Pipeline) recover() error {
 			}
 			if rec.Start >= wal.Position(confirmed[1]) {
 				p.queued.Add(int64(n))
-				p.chunk.entries += n
+				p.chunk.rows += n
 			}
 			switch {
 			case rec.Start < checkpoint: // the store knows it
@@ -294,10 +296,19 @@ func (p *Pipeline) recover() error {
 					return fmt.Errorf("replay record at %d: %w", rec.Start, err)
 				}
 			}
+		case recordSamples:
+			if rec.Start >= wal.Position(confirmed[1]) {
+				var samples []schema.Sample
+				if err := json.Unmarshal(rec.Data, &samples); err != nil {
+					return fmt.Errorf("recover record at %d: %w", rec.Start, err)
+				}
+				p.samples.Add(int64(len(samples)))
+				p.chunk.rows += len(samples)
+			}
 		case recordBoundary:
 			if rec.Start >= wal.Position(confirmed[1]) {
 				n, _ := binary.Uvarint(rec.Data)
-				p.chunk.number, p.chunk.entries = n+1, 0
+				p.chunk.number, p.chunk.rows = n+1, 0
 			}
 		}
 	}
@@ -311,14 +322,15 @@ func (p *Pipeline) recover() error {
 
 // append writes one record of entries; it runs under the assembler's lock.
 func (p *Pipeline) append(payload []byte, entries int) (uint64, error) {
-	return p.record(recordEntries, payload, entries)
+	return p.record(recordEntries, payload, entries, &p.queued)
 }
 
 func (p *Pipeline) appendForgotten(payload []byte, entries int) (uint64, error) {
-	return p.record(recordReprice, payload, entries)
+	return p.record(recordReprice, payload, entries, &p.queued)
 }
 
-func (p *Pipeline) record(kind byte, payload []byte, entries int) (uint64, error) {
+// record appends a record of rows for ClickHouse, which queue counts until it has them.
+func (p *Pipeline) record(kind byte, payload []byte, rows int, queue *atomic.Int64) (uint64, error) {
 	p.chunk.mu.Lock()
 	defer p.chunk.mu.Unlock()
 	_, end, err := p.log.Append(kind, payload)
@@ -326,11 +338,11 @@ func (p *Pipeline) record(kind byte, payload []byte, entries int) (uint64, error
 		p.failed(err)
 		return 0, err
 	}
-	p.queued.Add(int64(entries))
-	if p.chunk.entries == 0 {
+	queue.Add(int64(rows))
+	if p.chunk.rows == 0 {
 		p.chunk.since = time.Now()
 	}
-	if p.chunk.entries += entries; p.chunk.entries >= chunkEntries {
+	if p.chunk.rows += rows; p.chunk.rows >= chunkRows {
 		if end, err = p.boundary(); err != nil {
 			return 0, err
 		}
@@ -346,7 +358,7 @@ func (p *Pipeline) boundary() (wal.Position, error) {
 		return 0, err
 	}
 	p.chunk.number++
-	p.chunk.entries = 0
+	p.chunk.rows = 0
 	return end, nil
 }
 
@@ -370,7 +382,7 @@ func (p *Pipeline) tick(ctx context.Context) {
 			return
 		}
 		p.chunk.mu.Lock()
-		if p.chunk.entries > 0 && now.Sub(p.chunk.since) >= chunkAge-100*time.Millisecond {
+		if p.chunk.rows > 0 && now.Sub(p.chunk.since) >= chunkAge-100*time.Millisecond {
 			if end, err := p.boundary(); err == nil {
 				p.done.Add(1)
 				go func() { defer p.done.Done(); _ = p.log.Sync(ctx, end) }()
@@ -477,12 +489,6 @@ func (p *Pipeline) Logs(ctx context.Context, from otlp.Sender, ld plog.Logs) (ot
 	return p.take(ctx, buf, calls, rejected)
 }
 
-// Metrics are answered with success and counted; no metric is a Call.
-func (p *Pipeline) Metrics(_ context.Context, _ otlp.Sender, md pmetric.Metrics) (otlp.Result, error) {
-	p.metrics.ignored.WithLabelValues("metrics").Add(float64(md.DataPointCount()))
-	return otlp.Result{}, nil
-}
-
 func (p *Pipeline) take(ctx context.Context, buf *[]schema.Call, calls []schema.Call, rejected dialect.Rejected) (otlp.Result, error) {
 	defer func() {
 		clear(calls) // do not keep the request's strings
@@ -491,7 +497,7 @@ func (p *Pipeline) take(ctx context.Context, buf *[]schema.Call, calls []schema.
 			p.calls.Put(buf)
 		}
 	}()
-	if err := p.throttle(calls); err != nil {
+	if err := throttle(p, calls, func(c *schema.Call) string { return c.Tenant }); err != nil {
 		return otlp.Result{}, err
 	}
 	p.taught.fill(calls)
@@ -530,18 +536,22 @@ func (p *Pipeline) take(ctx context.Context, buf *[]schema.Call, calls []schema.
 	p.metrics.spans.WithLabelValues("new").Add(float64(res.New))
 	p.metrics.spans.WithLabelValues("duplicate").Add(float64(res.Duplicate))
 	p.metrics.spans.WithLabelValues("merged").Add(float64(res.Merged))
-	out := otlp.Result{}
-	if len(rejected) > 0 {
-		var reasons []string
-		for why, n := range rejected {
-			out.Rejected += n
-			reasons = append(reasons, fmt.Sprintf("%d spans: %s", n, why))
-			p.metrics.rejected.WithLabelValues(why).Add(float64(n))
-		}
-		sort.Strings(reasons)
-		out.Reasons = strings.Join(reasons, "; ")
+	for why, n := range rejected {
+		p.metrics.rejected.WithLabelValues(why).Add(float64(n))
 	}
-	return out, nil
+	return refusal(rejected, "spans"), nil
+}
+
+// refusal says which records were not taken, and why.
+func refusal(rejected dialect.Rejected, what string) (out otlp.Result) {
+	var reasons []string
+	for why, n := range rejected {
+		out.Rejected += n
+		reasons = append(reasons, fmt.Sprintf("%d %s: %s", n, what, why))
+	}
+	sort.Strings(reasons)
+	out.Reasons = strings.Join(reasons, "; ")
+	return out
 }
 
 var errBroken = errors.New("the service stops after an error; send again")
@@ -572,14 +582,14 @@ func (p *Pipeline) admit(bytes int) error {
 	return nil
 }
 
-// throttle bounds each tenant of a request.
-func (p *Pipeline) throttle(calls []schema.Call) error {
+// throttle bounds each tenant of a request, in which a sample counts like a span.
+func throttle[T any](p *Pipeline, records []T, tenant func(*T) string) error {
 	if p.limiter == nil {
 		return nil
 	}
 	spans := map[string]int{}
-	for i := range calls {
-		spans[calls[i].Tenant]++
+	for i := range records {
+		spans[tenant(&records[i])]++
 	}
 	for tenant, n := range spans {
 		if wait := p.limiter.take(tenant, n, time.Now()); wait > 0 {
@@ -608,6 +618,7 @@ func origin(from otlp.Sender) dialect.Origin {
 // Status is what the readiness page says about ingest.
 type Status struct {
 	Queued      int64   `json:"queued"`      // entries not yet in the journal
+	Samples     int64   `json:"samples"`     // samples of limiters that ClickHouse has not yet
 	LagSeconds  float64 `json:"lag_seconds"` // age of the oldest of them
 	WALBytes    int64   `json:"wal_bytes"`
 	Waiting     string  `json:"waiting,omitempty"`  // what the writer waits for
@@ -619,7 +630,7 @@ type Status struct {
 // Status reports how far behind the journal is.
 func (p *Pipeline) Status() Status {
 	st := p.log.Stats()
-	s := Status{Queued: p.queued.Load(), WALBytes: st.Bytes}
+	s := Status{Queued: p.queued.Load(), Samples: p.samples.Load(), WALBytes: st.Bytes}
 	p.writer.status(&s)
 	// Room for a request of some size, not for one byte.
 	if err := p.log.Admit(int(min(1<<20, p.o.WALBytes/8))); err != nil {

@@ -478,7 +478,7 @@ func TestManyTenants(t *testing.T) {
 	}
 	r.drain()
 	r.spans(tenants)
-	if got := r.one("SELECT max(n) FROM (SELECT count() AS n FROM journal GROUP BY chunk)"); got > chunkEntries+sliceCalls {
+	if got := r.one("SELECT max(n) FROM (SELECT count() AS n FROM journal GROUP BY chunk)"); got > chunkRows+sliceCalls {
 		t.Errorf("a block of %d rows", got)
 	}
 	if got := r.one("SELECT uniqExact(tenant) FROM spend_15m WHERE cost = ?", int64(each)); got != tenants {

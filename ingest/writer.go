@@ -23,6 +23,8 @@ import (
 type Sink interface {
 	// Insert stores one block; a repetition under the same token is a no-op.
 	Insert(ctx context.Context, token string, rows *schema.Columns, runs []schema.RunInfo) error
+	// InsertSamples stores one block of samples; a repetition under the same token is a no-op.
+	InsertSamples(ctx context.Context, token string, rows []schema.Sample) error
 	// Transient reports whether an error says nothing about the rows.
 	Transient(err error) bool
 	// Has reports whether the journal holds that entry of a chunk.
@@ -92,6 +94,8 @@ type chunk struct {
 	buf     [][]byte // records, kept until the chunk is sent
 	entries []schema.RawEntry
 	oldest  int64 // recorded_at of the first entry, unix microseconds
+	samples []schema.Sample
+	sampled uint32 // checksum of their records
 }
 
 // run sends what r reads until the end of ctx.
@@ -122,9 +126,7 @@ func (w *writer) follow(ctx context.Context, r *wal.Reader) error {
 				b = append([]byte(nil), rec.Data...)
 				c.buf = append(c.buf, b)
 			}
-			var crc [4]byte
-			binary.LittleEndian.PutUint32(crc[:], rec.CRC)
-			c.crc = crc32.Update(c.crc, crc32.MakeTable(crc32.Castagnoli), crc[:])
+			c.crc = checksum(c.crc, rec)
 			if err := schema.EachEntry(b, func(e schema.RawEntry) error {
 				c.entries = append(c.entries, e)
 				return nil
@@ -137,6 +139,13 @@ func (w *writer) follow(ctx context.Context, r *wal.Reader) error {
 				w.oldest = time.UnixMicro(c.oldest)
 				w.mu.Unlock()
 			}
+		case recordSamples:
+			var samples []schema.Sample
+			if err := json.Unmarshal(rec.Data, &samples); err != nil {
+				return fmt.Errorf("read record at %d: %w", rec.Start, err)
+			}
+			c.samples = append(c.samples, samples...)
+			c.sampled = checksum(c.sampled, rec)
 		case recordBoundary:
 			c.number, _ = binary.Uvarint(rec.Data)
 			c.end = rec.End
@@ -144,8 +153,16 @@ func (w *writer) follow(ctx context.Context, r *wal.Reader) error {
 				return err
 			}
 			c.buf, c.entries, c.crc, c.oldest = c.buf[:0], c.entries[:0], 0, 0
+			c.samples, c.sampled = nil, 0
 		}
 	}
+}
+
+// checksum goes on from the checksum of the records before.
+func checksum(before uint32, rec wal.Record) uint32 {
+	var crc [4]byte
+	binary.LittleEndian.PutUint32(crc[:], rec.CRC)
+	return crc32.Update(before, crc32.MakeTable(crc32.Castagnoli), crc[:])
 }
 
 // send gets one chunk into the sink and confirms it.
@@ -160,6 +177,9 @@ func (w *writer) send(ctx context.Context, c *chunk, cols *schema.Columns) error
 		if bad, err = w.put(ctx, c, rows, 0, len(rows), cols, b); err != nil {
 			return err
 		}
+	}
+	if err := w.sendSamples(ctx, c); err != nil {
+		return err
 	}
 	if err := b.Put(keyConfirmed, binary.AppendUvarint(binary.AppendUvarint(nil, c.number), uint64(c.end))); err != nil {
 		return err
@@ -326,21 +346,13 @@ func (w *writer) has(ctx context.Context, c *chunk, row *schema.RawEntry) (bool,
 // and by a later version.
 func (w *writer) quarantine(c *chunk, at int, r *schema.RawEntry, cause error) error {
 	here := place{c.number, at}
-	if err := os.MkdirAll(filepath.Dir(w.quarantineFile()), 0o700); err != nil {
-		return fmt.Errorf("quarantine: %w", err)
-	}
 	var e schema.Entry
 	_ = r.Decode(&e)
 	line, err := json.Marshal(map[string]any{"chunk": here.Chunk, "at": here.At, "error": cause.Error(), "sign": r.Sign, "version": r.Version, "recorded_at": r.RecordedAt, "call": r.Call, "posting": r.Posting, "tenant": e.Tenant, "trace_id": e.Trace.String(), "span_id": e.Span.String()})
 	if err != nil {
 		return fmt.Errorf("quarantine: %w", err)
 	}
-	f, err := os.OpenFile(w.quarantineFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("quarantine: %w", err)
-	}
-	_, err = f.Write(append(line, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err := appendLine(w.quarantineFile(), line); err != nil {
 		return fmt.Errorf("quarantine: %w", err)
 	}
 	w.p.metrics.quarantined.Inc()

@@ -38,11 +38,18 @@ func (f *faultySink) set(fault func(token string, insert func() error) error) {
 }
 
 func (f *faultySink) Insert(ctx context.Context, token string, rows *schema.Columns, runs []schema.RunInfo) error {
+	return f.attempt(token, func() error { return f.Sink.Insert(ctx, token, rows, runs) })
+}
+
+func (f *faultySink) InsertSamples(ctx context.Context, token string, rows []schema.Sample) error {
+	return f.attempt(token, func() error { return f.Sink.InsertSamples(ctx, token, rows) })
+}
+
+func (f *faultySink) attempt(token string, insert func() error) error {
 	f.mu.Lock()
 	fault := f.fault
 	f.tokens = append(f.tokens, token)
 	f.mu.Unlock()
-	insert := func() error { return f.Sink.Insert(ctx, token, rows, runs) }
 	if fault == nil {
 		return insert()
 	}

@@ -28,7 +28,9 @@ func questions(run string) []string {
 		"/api/v1/amplification?group_by=tenant,workflow&" + during, "/api/v1/amplification?group_by=tenant,model&" + during,
 		"/api/v1/spend?as_of=2026-03-12T10:00:00Z&" + during, "/api/v1/spend?as_of=2026-03-12&group_by=tenant&" + during,
 		"/api/v1/movers?group_by=tenant,workflow&" + during, "/api/v1/movers?group_by=tenant,model&" + during, "/api/v1/close", "/api/v1/close?period=2026-03", "/api/v1/export/focus?" + during,
-		"/api/v1/retries?group_by=tenant,layer&" + during, "/api/v1/coverage?" + during, "/",
+		"/api/v1/retries?group_by=tenant,layer&" + during, "/api/v1/coverage?" + during, "/api/v1/load?group_by=tenant,model&interval=1h&" + during, "/api/v1/rate-limits?group_by=tenant,model&interval=1h&" + during,
+		"/api/v1/worked-after?group_by=tenant,layer&" + during, "/api/v1/worked-after?of=requests&group_by=tenant&" + during, "/api/v1/loops?group_by=tenant,run_id&" + during, "/api/v1/empty-polls?group_by=tenant,tool&" + during,
+		"/api/v1/payloads?group_by=tenant,tool&" + during, "/api/v1/cache?group_by=tenant,model&" + during, "/api/v1/batch?group_by=tenant,model&" + during, "/",
 	}
 }
 
@@ -77,6 +79,11 @@ func TestWrongParametersSayWhatToDo(t *testing.T) {
 	f("amplification?group_by=session", "want any of")
 	f("retries?group_by=retry_layer", "want any of tenant, layer, failure")
 	f("coverage?group_by=model", "unknown parameter")
+	f("load?as_of=2026-03-11", "unknown parameter")
+	f("empty-polls?group_by=args_hash", "want any of tenant, user")
+	f("payloads?tool_effect=read", "unknown parameter")
+	f("batch?as_of=2999-01-01", "has not ended")
+	f("worked-after?limit=10001", "from 1 to 10000")
 }
 
 func TestInjectionFindsNothing(t *testing.T) {
@@ -87,13 +94,13 @@ func TestInjectionFindsNothing(t *testing.T) {
 		"cost DESC; DROP TABLE journal", "a'] = '' OR 1=1 --", "m\\' OR 1=1 --", "m\"}\nfake_metric 1", "{tenant_0:String}", "tenant`, (SELECT 1)", "\\N\x00\xff", "{{.Tenants}}",
 	} {
 		v := url.QueryEscape(attack)
-		for _, path := range []string{"spend?group_by=", "spend?sort=", "spend?dir=", "spend?interval=", "spend?" + v + "=1&x=", "amplification?group_by=", "retries?group_by=", "calls?cursor=", "calls?order=", "calls?trace_id=", "spend?from=", "spend?limit="} {
+		for _, path := range []string{"spend?group_by=", "spend?sort=", "spend?dir=", "spend?interval=", "spend?" + v + "=1&x=", "amplification?group_by=", "retries?group_by=", "load?interval=", "worked-after?of=", "payloads?group_by=", "cache?as_of=", "calls?cursor=", "calls?order=", "calls?trace_id=", "spend?from=", "spend?limit="} {
 			if status, _, body := s.do("/api/v1/"+path+v, ""); status != http.StatusBadRequest {
 				t.Errorf("%s%s: got %d %s", path, v, status, body)
 			}
 		}
 		d := dimensions[1+i%(len(dimensions)-1)] // each of them meets one attack
-		for _, path := range []string{"spend?" + d + "=", "calls?" + d + "=", "calls?run_id=", "amplification?workflow=", "amplification?failure=", "runs?user=", "retries?layer=", "coverage?provider=", "spend?tenant="} {
+		for _, path := range []string{"spend?" + d + "=", "calls?" + d + "=", "calls?run_id=", "amplification?workflow=", "amplification?failure=", "runs?user=", "retries?layer=", "coverage?provider=", "load?model=", "worked-after?model=", "empty-polls?tool=", "payloads?payload_type=", "cache?feature=", "spend?tenant="} {
 			if _, _, body := s.do("/api/v1/"+path+v+"&"+during, ""); !strings.Contains(body, "[]") {
 				t.Errorf("%s%q: got %s", path, attack, body)
 			}
@@ -150,7 +157,8 @@ func TestKeysBindTenants(t *testing.T) {
 	s.post(worked("t-1", "run-of-one", 1)...)
 	s.post(worked("t-2", "run-of-two", 1)...)
 	files := []string{}
-	for _, path := range []string{"calls?", "runs?", "spend?group_by=tenant,user&", "amplification?group_by=tenant&", "retries?group_by=tenant,layer&", "coverage?", "movers?"} {
+	for _, path := range []string{"calls?", "runs?", "spend?group_by=tenant,user&", "amplification?group_by=tenant&", "retries?group_by=tenant,layer&", "coverage?", "movers?", "load?group_by=tenant&", "rate-limits?group_by=tenant&",
+		"worked-after?group_by=tenant&", "loops?group_by=tenant,run_id&", "empty-polls?group_by=tenant&", "payloads?group_by=tenant&", "cache?group_by=tenant&", "batch?group_by=tenant&"} {
 		files = append(files, "/api/v1/"+path+"format=csv&"+during)
 	}
 	files = append(files, "/api/v1/close?format=csv&period=2026-03")
@@ -262,7 +270,7 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 	}
 	for _, file := range templates {
 		name := file.Name()
-		if name == "run_info.sql" || name == "spend_lines.sql" || name == "fx.sql" {
+		if name == "run_info.sql" || name == "spend_lines.sql" || name == "fx.sql" || name == "net_lines.sql" {
 			continue // parts of others
 		}
 		if strings.HasPrefix(name, "reconciliation") {
@@ -274,7 +282,7 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 			q.vars["RunGroups"], q.vars["CallGroups"] = []string{}, []string{}
 			q.vars["Day"], q.vars["RunDay"], q.vars["Late"] = "toDateTime(0, 'UTC')", "toDateTime(0, 'UTC')", "arrayCount(m -> m.1 > toDateTime(0), c.months)"
 			q.args = append(q.args, clickhouse.Named("above", []uint64{}), clickhouse.Named("minutes", []uint16{}), clickhouse.Named("by_clock", []string{}))
-			if strings.Contains(name, "spend") || strings.Contains(name, "retries") || strings.Contains(name, "coverage") || name == "journal_lacks.sql" || name == "fingerprint.sql" || name == "close.sql" || name == "close_frozen.sql" || name == "movers.sql" || name == "reconcile_ours.sql" || name == "fx_days.sql" || name == "close_converted.sql" {
+			if strings.Contains(name, "spend") || strings.Contains(name, "retries") || strings.Contains(name, "coverage") || name == "journal_lacks.sql" || name == "fingerprint.sql" || name == "close.sql" || name == "close_frozen.sql" || name == "movers.sql" || name == "rate_limits.sql" || name == "reconcile_ours.sql" || name == "fx_days.sql" || name == "close_converted.sql" {
 				q.bind("base_from", "DateTime('UTC')", "2026-03-01 00:00:00")
 				q.bind("base_to", "DateTime('UTC')", "2026-03-02 00:00:00")
 				q.bind("period", "String", "2026-03")
@@ -283,11 +291,16 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 			} else {
 				q.runRange(r)
 			}
-			if name == "runs.sql" {
+			q.vars["Own"] = []string{}
+			for _, name := range []string{"doubtful", "promoted", "unsaid"} {
+				q.mask(name, 0)
+			}
+			if name == "runs.sql" || name == "worked_after_requests.sql" {
 				q.vars["Info"] = append([]string{"ended_at", "status", "name"}, runDimensions[1:]...)
 			}
 			q.vars["FXDay"] = "toDate(s.at, 'UTC')"
 			q.args = append(q.args, clickhouse.Named("fx_days", []string{"2026-03-10"}), clickhouse.Named("fx_rates", []string{"1000000000000"}))
+			q.bind("lines", "UInt32", "100")
 			q.bind("limit", "UInt32", "100")
 			q.bind("offset", "UInt32", "0")
 			for _, arg := range [][2]string{{"after_at", "1970-01-01 00:00:00"}, {"after_tenant", ""}, {"after_trace", strings.Repeat("0", 32)}, {"after_span", strings.Repeat("0", 16)}, {"after_part", "0"}, {"after_version", "0"}, {"after_minus", "0"}} {

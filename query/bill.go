@@ -131,9 +131,9 @@ func (b *bill) amount(text string, unit int64) (*big.Int, error) {
 	return v, nil
 }
 
-// pages calls f for each element of data of the pages of an API's answers, which follow
+// billPages calls f for each element of data of the pages of an API's answers, which follow
 // one another or stand in one array.
-func pages(r io.Reader, api string, f func(where string, raw json.RawMessage) error) error {
+func billPages(r io.Reader, api string, f func(where string, raw json.RawMessage) error) error {
 	dec := json.NewDecoder(r)
 	n, more := 0, false
 	array := false
@@ -168,7 +168,7 @@ func pages(r io.Reader, api string, f func(where string, raw json.RawMessage) er
 			array = false
 		case json.Delim('{'):
 			n++
-			if more, err = page(dec, n, api, f); err != nil {
+			if more, err = billPage(dec, n, api, f); err != nil {
 				return broken(err)
 			}
 		default:
@@ -184,8 +184,8 @@ func pages(r io.Reader, api string, f func(where string, raw json.RawMessage) er
 	return nil
 }
 
-// page reads the rest of an object; more says that another follows it.
-func page(dec *json.Decoder, n int, api string, f func(where string, raw json.RawMessage) error) (more bool, err error) {
+// billPage reads the rest of an object; more says that another follows it.
+func billPage(dec *json.Decoder, n int, api string, f func(where string, raw json.RawMessage) error) (more bool, err error) {
 	seen := false
 	for dec.More() {
 		key, err := dec.Token()
@@ -295,7 +295,7 @@ const (
 func (b *bill) openAI(r io.Reader) error {
 	const provider = "openai"
 	seen, items := once{}, 0
-	err := pages(r, openAICosts, func(where string, raw json.RawMessage) error {
+	err := billPages(r, openAICosts, func(where string, raw json.RawMessage) error {
 		var in struct {
 			Start   *int64             `json:"start_time"`
 			End     *int64             `json:"end_time"`
@@ -381,7 +381,7 @@ func (b *bill) openAI(r io.Reader) error {
 func (b *bill) anthropic(r io.Reader) error {
 	const provider = "anthropic"
 	seen, models := once{}, 0
-	err := pages(r, anthropicCosts, func(where string, raw json.RawMessage) error {
+	err := billPages(r, anthropicCosts, func(where string, raw json.RawMessage) error {
 		var in struct {
 			Start   *time.Time         `json:"starting_at"`
 			End     *time.Time         `json:"ending_at"`

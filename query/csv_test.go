@@ -125,7 +125,8 @@ func TestCursorsWalkEveryRow(t *testing.T) {
 		tr := newTrace(fmt.Sprintf("t-%d", i%3), fmt.Sprintf("r-%d", i), byte(i+1), map[schema.Dim]string{schema.Workflow: fmt.Sprint(i)})
 		s.post(tr.add(schema.KindRequest), tr.add(schema.KindModel, priced("1"), retry(schema.LayerSDK, schema.Timeout), func(e *schema.Entry) { e.Model, e.Posting.ModelCalls = fmt.Sprint(i), 1 }))
 	}
-	for _, path := range []string{"spend?group_by=tenant,model&interval=1h", "amplification?group_by=workflow", "amplification?group_by=model", "retries?group_by=model", "coverage?", "runs?", "calls?kind=model"} {
+	for _, path := range []string{"spend?group_by=tenant,model&interval=1h", "amplification?group_by=workflow", "amplification?group_by=model", "retries?group_by=model", "coverage?", "runs?", "calls?kind=model",
+		"load?group_by=model&interval=1h", "rate-limits?group_by=model", "loops?group_by=run_id", "worked-after?group_by=model", "cache?group_by=model"} {
 		for _, form := range []string{"json", "csv"} {
 			var got []string
 			pages := 0

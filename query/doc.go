@@ -11,7 +11,7 @@
 // parameters, and without keys every caller but this machine. It reads ClickHouse;
 // the one thing it writes is the close of a month, for a key with role admin.
 //
-// spend, retries, coverage, movers and closed months come from the quarter-hour rollup
-// and widen from and to to whole quarters; calls, runs, amplification and the FOCUS
-// file, whose days are whole, are exact to the nanosecond.
+// spend, retries, coverage, movers, rate limits and closed months come from the
+// quarter-hour rollup and widen from and to to whole quarters; everything else, also
+// the FOCUS file, whose days are whole, is exact to the nanosecond.
 package query

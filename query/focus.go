@@ -579,6 +579,19 @@ func (a *API) focus(ctx context.Context, r *request) (any, error) {
 	return nil, nil
 }
 
+// breaks binds where unit prices change, so that entries are summed in between.
+func (q *question) breaks(prices UnitPrices) {
+	above, minutes, byClock := []uint64{}, []uint16{}, []string{}
+	if prices != nil {
+		tokens, edges, lines := prices.Breaks()
+		above, byClock = append(above, tokens...), append(byClock, lines...)
+		for _, m := range edges {
+			minutes = append(minutes, uint16(m))
+		}
+	}
+	q.args = append(q.args, clickhouse.Named("above", above), clickhouse.Named("minutes", minutes), clickhouse.Named("by_clock", byClock))
+}
+
 // focusSheet reads the entries and makes the rows.
 func (a *API) focusSheet(ctx context.Context, r *request, fx conversion) (*sheet, error) {
 	zone := "'" + quoteZone(r.zone) + "'"
@@ -588,15 +601,7 @@ func (a *API) focusSheet(ctx context.Context, r *request, fx conversion) (*sheet
 	q.vars["RunDay"] = "toDateTime(toStartOfDay(toDateTime(i.started_at, 'UTC'), " + zone + "), 'UTC')"
 	q.vars["Late"] = "if(arrayExists(m -> j.started_at >= m.1 AND j.started_at < m.2 AND j.recorded_at >= toDateTime(m.3, 'UTC'), c.months), toDateTime(toDateTime(toStartOfMonth(toDateTime(j.recorded_at, 'UTC'), " + zone + "), " + zone + "), 'UTC'), toDateTime(0, 'UTC'))"
 	q.bind("limit", "UInt32", fmt.Sprint(focusGroups+1))
-	above, minutes, byClock := []uint64{}, []uint16{}, []string{}
-	if a.o.Prices != nil {
-		tokens, edges, lines := a.o.Prices.Breaks()
-		above, byClock = append(above, tokens...), append(byClock, lines...)
-		for _, m := range edges {
-			minutes = append(minutes, uint16(m))
-		}
-	}
-	q.args = append(q.args, clickhouse.Named("above", above), clickhouse.Named("minutes", minutes), clickhouse.Named("by_clock", byClock))
+	q.breaks(a.o.Prices)
 	s := newSheet(r.zone)
 	groups := 0
 	err := a.ask(ctx, r, "focus.sql", q, func(get func(string) any) {

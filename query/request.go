@@ -162,6 +162,17 @@ func (r *request) groups(allowed []string, byDefault string) ([]string, error) {
 	return out, nil
 }
 
+// needs are the dimensions that a statement has to carry: those of groups, and those that are filtered by.
+func (r *request) needs(groups, dimensions []string) []string {
+	out := []string{}
+	for _, d := range dimensions {
+		if _, filtered := r.GetQuery(d); filtered && d != "tenant" || slices.Contains(groups, d) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
 // question is one statement: what its template is rendered with, and what it binds.
 type question struct {
 	vars map[string]any
@@ -175,7 +186,7 @@ type question struct {
 // it, into an error instead of another tenant's figures. It is outside because
 // ClickHouse may evaluate conditions of one WHERE in any order.
 func (r *request) question() *question {
-	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Newest": false, "After": false, "Instant": false, "BookedUntil": false, "FX": false, "Info": runDimensions[1:]}}
+	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Newest": false, "After": false, "Instant": false, "BookedUntil": false, "Until": false, "FX": false, "Lines": "1", "At": "toDateTime(0, 'UTC')", "Info": runDimensions[1:]}}
 	clause := "1"
 	if !r.all {
 		names := make([]string, len(r.tenants))
@@ -233,6 +244,43 @@ func (a *API) ask(ctx context.Context, r *request, name string, q *question, eac
 
 // row is one row of an answer, in JSON's own words.
 type row = map[string]any
+
+// sums answers a page of a statement whose rows are sums by groups and, if one is
+// asked for, interval; each makes the columns of a row.
+func (a *API) sums(ctx context.Context, r *request, name string, q *question, groups, columns []string, each func(get func(string) any) row) (row, error) {
+	q.vars["Groups"] = groups
+	q.paging(r, r.limit+1)
+	_, timed := r.GetQuery("interval")
+	r.columns = slices.Clone(groups)
+	if timed {
+		r.columns = append(r.columns, "at")
+	}
+	r.columns = append(r.columns, columns...)
+	out := []row{}
+	err := a.ask(ctx, r, name, q, func(get func(string) any) {
+		m := each(get)
+		for _, g := range groups {
+			m[g] = get(g)
+		}
+		if timed {
+			m["at"] = get("at").(time.Time).In(r.zone).Format(time.RFC3339)
+		}
+		out = append(out, m)
+	})
+	if err != nil {
+		return nil, err
+	}
+	more := len(out) > r.limit
+	return r.answer(row{"rows": out[:min(len(out), r.limit)], "truncated": more, "next": r.next(r.limit, more)}), nil
+}
+
+// share is a quotient of counts, nil where there is nothing to be a part of.
+func share(part, whole int64) any {
+	if whole == 0 {
+		return nil
+	}
+	return float64(part) / float64(whole)
+}
 
 // scan reads rows of any shape; get is for the time of the call.
 func scan(rows driver.Rows, each func(get func(string) any)) error {

@@ -10,22 +10,23 @@ import (
 )
 
 // intervals are the buckets that begin where people expect: hours of the day,
-// days, weeks from Monday and months of the zone. %s is the zone, quoted.
+// days, weeks from Monday and months of the zone. %s are an instant and the zone, quoted.
 var intervals = []struct{ name, sql string }{
-	{"15m", "toStartOfInterval(s.at, INTERVAL 15 MINUTE, %s)"},
-	{"30m", "toStartOfInterval(s.at, INTERVAL 30 MINUTE, %s)"},
-	{"1h", "toStartOfInterval(s.at, INTERVAL 1 HOUR, %s)"},
-	{"2h", "toStartOfInterval(s.at, INTERVAL 2 HOUR, %s)"},
-	{"3h", "toStartOfInterval(s.at, INTERVAL 3 HOUR, %s)"},
-	{"4h", "toStartOfInterval(s.at, INTERVAL 4 HOUR, %s)"},
-	{"6h", "toStartOfInterval(s.at, INTERVAL 6 HOUR, %s)"},
-	{"12h", "toStartOfInterval(s.at, INTERVAL 12 HOUR, %s)"},
-	{"1d", "toStartOfDay(s.at, %s)"},
-	{"1w", "toDateTime(toMonday(s.at, %s), %[1]s)"},
-	{"1mo", "toDateTime(toStartOfMonth(s.at, %s), %[1]s)"},
+	{"15m", "toStartOfInterval(%s, INTERVAL 15 MINUTE, %s)"},
+	{"30m", "toStartOfInterval(%s, INTERVAL 30 MINUTE, %s)"},
+	{"1h", "toStartOfInterval(%s, INTERVAL 1 HOUR, %s)"},
+	{"2h", "toStartOfInterval(%s, INTERVAL 2 HOUR, %s)"},
+	{"3h", "toStartOfInterval(%s, INTERVAL 3 HOUR, %s)"},
+	{"4h", "toStartOfInterval(%s, INTERVAL 4 HOUR, %s)"},
+	{"6h", "toStartOfInterval(%s, INTERVAL 6 HOUR, %s)"},
+	{"12h", "toStartOfInterval(%s, INTERVAL 12 HOUR, %s)"},
+	{"1d", "toStartOfDay(%s, %s)"},
+	{"1w", "toDateTime(toMonday(%s, %s), %[2]s)"},
+	{"1mo", "toDateTime(toStartOfMonth(%s, %s), %[2]s)"},
 }
 
-func (r *request) bucket() (sql string, err error) {
+// bucket reads interval and is the start of the one that an SQL expression lies in, 1970 without.
+func (r *request) bucket(at string) (sql string, err error) {
 	v, ok := r.GetQuery("interval")
 	if !ok {
 		return "toDateTime(0, 'UTC')", nil
@@ -34,7 +35,7 @@ func (r *request) bucket() (sql string, err error) {
 	for i, in := range intervals {
 		if in.name == v {
 			zone := "'" + quoteZone(r.zone) + "'"
-			return "toDateTime(" + fmt.Sprintf(in.sql, zone) + ", 'UTC')", nil
+			return "toDateTime(" + fmt.Sprintf(in.sql, at, zone) + ", 'UTC')", nil
 		}
 		names[i] = in.name
 	}
@@ -52,7 +53,7 @@ func (a *API) spend(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, err := r.bucket()
+	at, err := r.bucket("s.at")
 	if err != nil {
 		return nil, err
 	}

@@ -109,14 +109,14 @@ func Migrate(ctx context.Context, conn driver.Conn, cluster string) error {
 }
 
 // Retain sets for how many months rows are kept, counted from when they were
-// recorded: the journal by entry, the rollups by the day of booking. Whole parts
+// recorded: the journal and samples by row, the rollups by the day of booking. Whole parts
 // expire, so nothing is rewritten. A repetition changes nothing.
 func Retain(ctx context.Context, conn driver.Conn, cluster string, journal, rollups int) error {
 	vars := templateVars{cluster: cluster}
 	for _, t := range []struct {
 		table, column string
 		months        int
-	}{{"journal", "toDateTime(recorded_at)", journal}, {"spend_15m", "booked_on", rollups}, {"runs", "booked_on", rollups}, {"run_info", "booked_on", rollups}} {
+	}{{"journal", "toDateTime(recorded_at)", journal}, {"spend_15m", "booked_on", rollups}, {"runs", "booked_on", rollups}, {"run_info", "booked_on", rollups}, {"limiter_samples", "toDateTime(recorded_at)", journal}} {
 		ttl := fmt.Sprintf("%s + toIntervalMonth(%d)", t.column, t.months)
 		var create string
 		if err := conn.QueryRow(ctx, "SELECT create_table_query FROM system.tables WHERE database = currentDatabase() AND name = ?", t.table).Scan(&create); err != nil {
@@ -161,14 +161,15 @@ func (v templateVars) Dedup() string {
 	return "non_replicated_deduplication_window"
 }
 
-func (templateVars) Kinds() string        { return enum(KindNames) }
-func (templateVars) Usages() string       { return enum(UsageNames) }
-func (templateVars) CostStatuses() string { return enum(CostStatusNames) }
-func (templateVars) Failures() string     { return enum(FailureNames) }
-func (templateVars) Layers() string       { return enum(LayerNames) }
-func (templateVars) Effects() string      { return enum(EffectNames) }
-func (templateVars) Sources() string      { return enum(SourceNames) }
-func (templateVars) RunStatuses() string  { return enum(RunStatusNames) }
+func (templateVars) Kinds() string         { return enum(KindNames) }
+func (templateVars) Usages() string        { return enum(UsageNames) }
+func (templateVars) CostStatuses() string  { return enum(CostStatusNames) }
+func (templateVars) Failures() string      { return enum(FailureNames) }
+func (templateVars) Layers() string        { return enum(LayerNames) }
+func (templateVars) Effects() string       { return enum(EffectNames) }
+func (templateVars) Sources() string       { return enum(SourceNames) }
+func (templateVars) RunStatuses() string   { return enum(RunStatusNames) }
+func (templateVars) Temporalities() string { return enum(TemporalityNames) }
 
 // Bit is the position of a flag.
 func (templateVars) Bit(flag string) (int, error) {

@@ -272,6 +272,7 @@ type ready struct {
 	Status string
 	Ingest struct {
 		Queued, Quarantined int64
+		Samples             int64
 		Waiting, Refusing   string
 		Lag                 float64 `json:"lag_seconds"`
 	}

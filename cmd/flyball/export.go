@@ -59,7 +59,7 @@ func exportFocusCommand(g *global) *cobra.Command {
 }
 
 // exported are the questions that answer as CSV.
-var exported = []string{"spend", "amplification", "retries", "coverage", "calls", "runs", "movers"}
+var exported = []string{"spend", "amplification", "retries", "coverage", "calls", "runs", "movers", "load", "rate-limits", "worked-after", "loops", "empty-polls", "payloads", "cache", "batch"}
 
 func exportCSVCommand(g *global) *cobra.Command {
 	f := &filters{}
@@ -82,9 +82,9 @@ func exportCSVCommand(g *global) *cobra.Command {
 	fl := c.Flags()
 	_ = fl.MarkHidden("csv") // it is
 	fl.StringVar(&f.groupBy, "by", "", "dimensions, comma-separated (default: those of the question)")
-	fl.StringVar(&f.interval, "interval", "", "of spend: a row per interval, e.g. 1h or 1d")
+	fl.StringVar(&f.interval, "interval", "", "of spend, load and rate-limits: a row per interval, e.g. 1h or 1d")
 	fl.StringVar(&f.currency, "currency", "", "of spend: also in this currency, at the rates of fx.files")
-	fl.StringVar(&f.asOf, "as-of", "", "of spend: what was known at the end of a UTC day, or before an instant")
+	fl.StringVar(&f.asOf, "as-of", "", "of spend, worked-after, empty-polls, cache and batch: what was known at the end of a UTC day, or before an instant")
 	fl.StringVar(&out, "out", "", "file to write (default: standard output)")
 	return c
 }

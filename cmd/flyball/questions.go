@@ -129,6 +129,83 @@ func printCoverage(w io.Writer, d map[string]any) error {
 	return nil
 }
 
+// tables are the questions whose answer is one table.
+var tables = []struct {
+	use, short, by string
+	interval, asOf bool
+	columns        []string
+	after          func(w io.Writer, d map[string]any) error // prints what stands below
+}{
+	{use: "load", short: "How many provider calls requests became: requests x steps x retry multiplier", by: "workflow", interval: true,
+		columns: []string{"requests", "steps/request=steps_per_request", "retry x=retry_multiplier", "provider calls=provider_calls", "p99=calls_p99", "usd=cost_usd", "unpriced=unpriced_calls", "unknown=unknown_calls"}},
+	{use: "rate-limits", short: "How many attempts at models were refused for rate or quota (429)", by: "provider,model", interval: true,
+		columns: []string{"attempts", "rate limited=rate_limited", "rate"}},
+	{use: "worked-after", short: "What calls took and cost that worked after 0, 1, 2 and more retries", by: "layer", asOf: true,
+		columns: []string{"retries", "calls", "usd=cost_usd", "uncosted=uncosted_calls", "incomplete=incomplete_calls", "compared=compared_calls", "usd of these=compared_usd", "usd at once=first_try_usd", "cost x=cost_ratio", "ms=mean_ms", "extra ms=extra_ms"}},
+	{use: "loops", short: "Tools called again with arguments that the run had used; --by run_id for the worst runs", by: "workflow,agent",
+		columns: []string{"requests", "looping=looping_requests", "tool calls=tool_calls", "repeats", "ratio=repeat_ratio", "most=most_repeats", "usd=cost_usd", "usd of looping=looping_cost_usd", "uncosted=looping_uncosted_calls"}},
+	{use: "empty-polls", short: "Tool calls that asked again and were told nothing", by: "tool", asOf: true,
+		columns: []string{"calls", "polls", "empty=empty_polls", "share=empty_share", "unknown=unknown_polls", "empty turns=empty_turns", "usd of these=empty_turns_usd", "uncosted=empty_turns_uncosted"}},
+	{use: "payloads", short: "How much tools answered, by type, and how many tokens that became", by: "tool,payload_type",
+		columns: []string{"calls", "unsized=unsized_calls", "bytes", "bytes/call=bytes_per_call", "measured=measured_calls", "bytes of these=measured_bytes", "tokens of these=measured_tokens", "tokens/call=tokens_per_call"}},
+	{use: "cache", short: "What cached input saved, and how much of the input was cached", by: "provider,model", asOf: true,
+		columns: []string{"calls", "input=input_tokens", "cached=cache_read_tokens", "hit rate=hit_rate", "reads saved usd=read_saved_usd", "writes cost usd=write_extra_usd", "saved usd=saved_usd", "price unknown=unknown_price_calls", "cache unknown=cache_unknown_calls"},
+		after: func(w io.Writer, d map[string]any) error {
+			t, _ := d["total"].(map[string]any)
+			_, err := fmt.Fprintf(w, "saved %s USD; not in it %s calls whose unit prices are not known\n", cell(t["saved_usd"]), cell(t["unknown_price_calls"]))
+			return err
+		}},
+	{use: "batch", short: "What calls that can wait would have saved at the batch price", by: "provider,model", asOf: true,
+		columns: []string{"calls", "usd=spend_usd", "with a batch price usd=eligible_usd", "saving usd=saving_usd", "no batch price=no_batch_price_calls", "price unknown=unknown_price_calls", "unpriced=unpriced_calls", "unknown=unknown_calls"},
+		after: func(w io.Writer, d map[string]any) error {
+			t, _ := d["total"].(map[string]any)
+			_, err := fmt.Fprintf(w, "%s of %s USD would have been saved; not in it %s calls whose unit prices are not known\n", cell(t["saving_usd"]), cell(t["spend_usd"]), cell(t["unknown_price_calls"]))
+			return err
+		}},
+}
+
+func tableCommands(g *global) []*cobra.Command {
+	out := make([]*cobra.Command, len(tables))
+	for i, t := range tables {
+		f := &filters{}
+		var of string
+		out[i] = &cobra.Command{Use: t.use, Short: t.short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			q, err := f.query()
+			if err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("of") {
+				q.Set("of", of)
+				if !cmd.Flags().Changed("by") { // requests have no layer
+					q.Del("group_by")
+					f.groupBy = ""
+				}
+			}
+			return g.ask(cmd, "/api/v1/"+t.use, q, func(w io.Writer, d map[string]any) error {
+				cols := strings.FieldsFunc(f.groupBy, func(r rune) bool { return r == ',' })
+				if f.interval != "" {
+					cols = append(cols, "at")
+				}
+				if err := table(w, rowsOf(d, "rows"), append(cols, t.columns...)...); err != nil || t.after == nil {
+					return err
+				}
+				return t.after(w, d)
+			})
+		}}
+		f.flags(out[i], t.by)
+		if t.interval {
+			out[i].Flags().StringVar(&f.interval, "interval", "", "a row per interval, e.g. 1h or 1d")
+		}
+		if t.asOf {
+			out[i].Flags().StringVar(&f.asOf, "as-of", "", "what was known at the end of a UTC day, or before an instant")
+		}
+		if t.use == "worked-after" {
+			out[i].Flags().StringVar(&of, "of", "calls", "calls or requests")
+		}
+	}
+	return out
+}
+
 func callsCommand(g *global) *cobra.Command {
 	var trace, run string
 	var history bool

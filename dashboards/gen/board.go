@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/grafana/grafana-foundation-sdk/go/cog"
@@ -144,6 +145,7 @@ type column struct {
 	name, title, unit string
 	width             float64
 	links             []link
+	base              string // see panel
 	steps             []step
 	empty             string // what stands for an empty string
 }
@@ -156,6 +158,8 @@ type panel struct {
 	width        uint32
 	height       uint32
 	queries      []query
+	grain        string // the shortest interval of SQL over time; "" is that of the rollup
+	base         string // color below the first step; "" is green
 	steps        []step
 	links        []link
 	none         string             // shown where there is no value
@@ -203,13 +207,13 @@ func fill[B builder[B]](d *board, b B, p panel) {
 		q.ref = string(rune('A' + i))
 		switch {
 		case q.sql != "":
-			b.Datasource(clickhouseSource).Interval("15m") // the grain of the rollup
+			b.Datasource(clickhouseSource).Interval(cmp.Or(p.grain, "15m"))
 		default:
 			b.Datasource(prometheusSource)
 		}
 		b.WithTarget(q)
 	}
-	b.Thresholds(thresholds(p.steps))
+	b.Thresholds(thresholds(p.base, p.steps))
 	if len(p.links) > 0 {
 		b.DataLinks(builders(p.links))
 	}
@@ -226,8 +230,8 @@ func fill[B builder[B]](d *board, b B, p panel) {
 	d.b.WithPanel(b)
 }
 
-func thresholds(steps []step) *dashboard.ThresholdsConfigBuilder {
-	out := []dashboard.Threshold{{Color: "green"}}
+func thresholds(base string, steps []step) *dashboard.ThresholdsConfigBuilder {
+	out := []dashboard.Threshold{{Color: cmp.Or(base, "green")}}
 	for _, s := range steps {
 		out = append(out, dashboard.Threshold{Value: cog.ToPtr(s.from), Color: s.color})
 	}
@@ -305,7 +309,7 @@ func (d *board) list(p panel) {
 			o = append(o, dashboard.DynamicConfigValue{Id: "links", Value: raw(c.links)})
 		}
 		if len(c.steps) > 0 {
-			steps, _ := thresholds(c.steps).Build()
+			steps, _ := thresholds(c.base, c.steps).Build()
 			o = append(o, dashboard.DynamicConfigValue{Id: "thresholds", Value: steps}, dashboard.DynamicConfigValue{Id: "custom.cellOptions", Value: map[string]any{"type": "color-text"}})
 		}
 		if c.empty != "" {

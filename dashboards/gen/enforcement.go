@@ -146,9 +146,12 @@ LIMIT ${top}`)},
 
 // limiters is the health of those that carry directives out.
 func limiters() *board {
-	d := newBoard("flyball-limiters", "Flyball: Limiter health", "Whether limiters follow the feed, how far they are behind, and what they ask.", "browser", "now-6h", "now")
+	d := newBoard("flyball-limiters", "Flyball: Limiter health", "Whether limiters follow the feed, how far they are behind, what they ask, and what they report of themselves.", "browser", "now-6h", "now")
 	d.source("prometheus", "Prometheus", prometheusType)
 	d.instances()
+	d.source("clickhouse", "ClickHouse", clickhouseType)
+	d.pick("tenant")
+	d.choice("top", "Top", "How many values a list or a graph names.", "10", "25", "50", "100")
 	d.console()
 	d.killed()
 
@@ -196,6 +199,7 @@ func limiters() *board {
 	d.graph(panel{title: "Leases by outcome", width: 12, height: 8, unit: perSec, stacked: true,
 		about:   "Leases in a second: granted, refused, settled, released, expired (flyball_leases_total).",
 		queries: []query{prom(`sum by (outcome) (rate(flyball_leases_total{instance=~"$instance"}[$__rate_interval]))`, "{{outcome}}")}})
+	d.reported()
 	d.row("Envoy")
 	d.graph(panel{title: "Answers to gateways", width: 12, height: 8, unit: perSec, stacked: true,
 		about:   "Questions of Envoy-family gateways in a second, by service and what they were answered (flyball_envoy_requests_total). Empty unless listen.envoy is on.",
@@ -210,6 +214,6 @@ func limiters() *board {
 	d.row("Elsewhere")
 	d.note("What is not here", "Where to look for single limiters, and what this board cannot know.",
 		"Each limiter with the version it has and when it was last seen: `GET /api/v1/limiters`, or [the console](${console:raw}/#/limiters).\n\n"+
-			"All figures here are the service's own. What limiters measure themselves (their tiers, their queues, the age of their copy) is not stored by this version.", 24, 4)
+			"What limiters report of themselves is there only where they send it, as OTLP metrics under the names that `deploy/docs/limiter-signals.md` lists. All other figures are the service's own; the age of a limiter's copy is not among them.", 24, 4)
 	return d
 }

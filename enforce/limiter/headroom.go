@@ -190,9 +190,12 @@ func (l *Limiter) Report(rooms ...Headroom) {
 	defer l.mu.Unlock()
 	if len(l.rooms) > 1000 {
 		clear(l.rooms)
+		clear(l.roomsRead)
 	}
+	now := time.Now()
 	for _, r := range rooms {
-		l.rooms[r.Provider+"|"+r.Model+"|"+r.Dimension] = r
+		key := r.Provider + "|" + r.Model + "|" + r.Dimension
+		l.rooms[key], l.roomsRead[key] = r, now
 	}
 	l.roomsNew = true
 }

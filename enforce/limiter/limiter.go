@@ -69,13 +69,16 @@ type Limiter struct {
 	base string
 	set  *directive.Set
 
-	mu       sync.Mutex           // guards the rest
-	next     map[string]time.Time // when a throttle admits its next call, by directive
-	ackWait  chan struct{}
-	rooms    map[string]Headroom
-	roomsNew bool
-	refused  []Refusal
-	unsaid   int // refusals beyond what is reported one by one
+	signals signals
+
+	mu        sync.Mutex           // guards the rest
+	next      map[string]time.Time // when a throttle admits its next call, by directive
+	ackWait   chan struct{}
+	rooms     map[string]Headroom
+	roomsRead map[string]time.Time // when each of rooms came
+	roomsNew  bool
+	refused   []Refusal
+	unsaid    int // refusals beyond what is reported one by one
 }
 
 // New makes a limiter; Follow makes it current.
@@ -96,7 +99,8 @@ func New(o Options) (*Limiter, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Limiter{o: o, base: strings.TrimRight(o.URL, "/"), set: directive.NewSet(), next: map[string]time.Time{}, ackWait: make(chan struct{}, 1), rooms: map[string]Headroom{}}, nil
+	return &Limiter{o: o, base: strings.TrimRight(o.URL, "/"), set: directive.NewSet(), next: map[string]time.Time{}, ackWait: make(chan struct{}, 1), rooms: map[string]Headroom{}, roomsRead: map[string]time.Time{},
+		signals: signals{attempts: map[outcome]uint64{}, retries: map[target]uint64{}, waiting: map[target]int{}}}, nil
 }
 
 // ID is the name under which the limiter acknowledges.
@@ -183,14 +187,7 @@ func (l *Limiter) Admit(ctx context.Context, c *Call) (Decision, error) {
 	if d.Verdict != directive.Wait || d.Wait <= 0 {
 		return d, nil
 	}
-	t := time.NewTimer(d.Wait)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return d, ctx.Err()
-	case <-t.C:
-		return d, nil
-	}
+	return d, l.pause(ctx, c, d.Wait)
 }
 
 // Follow follows the feed until ctx ends, and comes back whenever it is cut off.

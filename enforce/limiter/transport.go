@@ -218,13 +218,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 				d = rd
 			}
 			if rd.Verdict == directive.Wait && d.Verdict == directive.Allow { // a throttle that only the service knows of
-				wait := time.NewTimer(rd.Wait)
-				defer wait.Stop()
-				select {
-				case <-r.Context().Done():
+				if err := t.l.pause(r.Context(), &c, rd.Wait); err != nil {
 					go t.release(lease)
-					return nil, r.Context().Err()
-				case <-wait.C:
+					return nil, err
 				}
 			}
 		}
@@ -244,6 +240,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	sent = true
 	resp, err := t.o.Base.RoundTrip(r)
+	if !costsNothing(r) {
+		t.l.signals.attempted(&c, r, resp, err)
+	}
 	if err != nil {
 		var dial *net.OpError
 		switch {

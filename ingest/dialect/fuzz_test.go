@@ -2,11 +2,13 @@ package dialect
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/flyball/flyball/schema"
@@ -69,6 +71,48 @@ func FuzzDialects(f *testing.F) {
 			}
 			for i := range calls {
 				checkCall(t, &calls[i])
+			}
+		}
+	})
+}
+
+// FuzzSamples reads arbitrary metrics: each point is a sample, ignored or refused.
+func FuzzSamples(f *testing.F) {
+	for name, data := range map[string]string{
+		"bucket.fill":         `"gauge":{"dataPoints":[{"asDouble":0.5,"timeUnixNano":"1","attributes":[{"key":"gen_ai.provider.name","value":{"stringValue":"openai"}},{"key":"flyball.limiter.dimension","value":{"stringValue":"tokens"}}]}]}`,
+		"attempts":            `"sum":{"isMonotonic":true,"aggregationTemporality":1,"dataPoints":[{"asInt":"3"}]}`,
+		"queue.wait_time":     `"unit":"ms","histogram":{"aggregationTemporality":2,"dataPoints":[{"count":"2","sum":3,"explicitBounds":[1],"bucketCounts":["1","1"]}]}`,
+		"breaker.transitions": `"summary":{"dataPoints":[{"count":"2","sum":3}]}`,
+	} {
+		f.Add([]byte(`{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":"flyball.limiter.` + name + `",` + data + `}]}]}]}`))
+	}
+	r, err := New(Options{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		md, err := (&pmetric.JSONUnmarshaler{}).UnmarshalMetrics(data)
+		if err != nil {
+			return
+		}
+		samples, n, rejected := r.AppendSamples(nil, md, Origin{}, 1_800_000_000_000_000_000)
+		for _, x := range rejected {
+			n += x
+		}
+		if n += int64(len(samples)); n != int64(md.DataPointCount()) {
+			t.Fatalf("%d points of %d", n, md.DataPointCount())
+		}
+		text, err := json.Marshal(samples)
+		if err != nil {
+			t.Fatalf("samples have no form in the log: %v", err)
+		}
+		var again []schema.Sample
+		if err := json.Unmarshal(text, &again); err != nil || len(again) != len(samples) {
+			t.Fatalf("samples do not read back: %v", err)
+		}
+		for i := range samples {
+			if s := &samples[i]; s.At < earliest || s.Start > s.At || s.Value < 0 || len(s.Buckets) > 0 && len(s.Buckets) != len(s.Bounds)+1 || s.Tenant == "" || len(s.Model) > 128 {
+				t.Fatalf("impossible sample %+v", s)
 			}
 		}
 	})

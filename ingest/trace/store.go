@@ -398,6 +398,14 @@ func (a *Assembler) Resume(end uint64, recorded int64) {
 	a.end, a.recorded = end, max(a.recorded, recorded)
 }
 
+// Pass says that the log before end, as far as it is not the assembler's own, is
+// nothing that it needs.
+func (a *Assembler) Pass(end uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.end = max(a.end, end)
+}
+
 // Recorded is the last recorded_at, in unix microseconds.
 func (a *Assembler) Recorded() int64 {
 	a.mu.Lock()

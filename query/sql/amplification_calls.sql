@@ -1,7 +1,7 @@
 -- By a property of calls: the calls with a value over the requests of the runs that have one.
 -- Attempts inside an SDK stand under the failure that caused them.
 SELECT *, throwIf(max(foreign) OVER () != 0, 'a row of another tenant') AS guard FROM (
-    SELECT {{range .RunGroups}}i.{{.}} AS {{.}}, {{end}}{{range .CallGroups}}c.{{.}} AS {{.}}, {{end}}
+    SELECT {{range .RunGroups}}i.{{.}} AS {{.}}, {{end}}{{range .CallGroups}}c.{{.}} AS {{.}}, {{end}}{{.At}} AS at,
         toInt64(count()) AS requests, sum(c.model_calls) AS model_calls, sum(c.tool_calls) AS tool_calls, sum(c.retries) AS retries, sum(c.fallbacks) AS fallbacks, sum(c.hedges) AS hedges,
         sum(c.repeats) AS repeats, sum(c.unpriced) AS unpriced, sum(c.unknown) AS unknown, sum(c.cost) AS cost, sum(c.wasted) AS wasted,
         quantilesExact(0.5, 0.9, 0.99)(toFloat64(c.model_calls + c.tool_calls + c.retries + c.fallbacks + c.hedges)) AS q,
@@ -24,8 +24,8 @@ SELECT *, throwIf(max(foreign) OVER () != 0, 'a row of another tenant') AS guard
         HAVING model_calls + tool_calls + retries + fallbacks + hedges > 0
     ) AS c
     INNER JOIN (SELECT *, NOT ({{.Allowed}}) AS foreign FROM ({{template "run_info" .}})) AS i ON i.tenant = c.tenant AND i.run_id = c.run_id
-    {{if .Groups}}GROUP BY {{range $i, $g := .Groups}}{{if $i}}, {{end}}{{$g}}{{end}}{{end}}
+    GROUP BY {{range .Groups}}{{.}}, {{end}}at
     HAVING requests > 0
 )
-ORDER BY requests DESC{{range .Groups}}, {{.}}{{end}}
+ORDER BY at, requests DESC{{range .Groups}}, {{.}}{{end}}
 LIMIT {limit:UInt32} OFFSET {offset:UInt32}

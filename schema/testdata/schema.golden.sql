@@ -113,6 +113,34 @@ PARTITION BY toYYYYMM(recorded_at)
 ORDER BY (tenant, toStartOfHour(started_at), trace_id, span_id)
 SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 8192;
 
+-- limiter_samples
+CREATE TABLE limiter_samples
+(
+    `tenant` String,
+    `metric` String CODEC(ZSTD(1)),
+    `series` UInt64 COMMENT 'hash of the metric, its scope and every attribute: what tells series apart',
+    `at` DateTime64(9, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    `started_at` DateTime64(9, 'UTC') COMMENT 'since when a delta or cumulative point counts; 1970 is unknown' CODEC(Delta(8), ZSTD(1)),
+    `recorded_at` DateTime64(6, 'UTC') CODEC(Delta(8), ZSTD(1)),
+    `temporality` Enum8('gauge' = 0, 'delta' = 1, 'cumulative' = 2),
+    `value` Float64 COMMENT 'of a histogram the sum; seconds, shares of 1, or counts' CODEC(ZSTD(1)),
+    `count` UInt64 COMMENT 'of a histogram, else 0' CODEC(ZSTD(1)),
+    `bounds` Array(Float64) COMMENT 'upper ends of all buckets but the last' CODEC(ZSTD(1)),
+    `buckets` Array(UInt64) COMMENT 'one more than bounds, or none' CODEC(ZSTD(1)),
+    `limiter` String CODEC(ZSTD(1)),
+    `provider` String CODEC(ZSTD(1)),
+    `model` String CODEC(ZSTD(1)),
+    `tool` String CODEC(ZSTD(1)),
+    `dimension` String COMMENT 'of a bucket: requests, tokens, …' CODEC(ZSTD(1)),
+    `state` String COMMENT 'of a breaker: open, half_open, closed' CODEC(ZSTD(1)),
+    `error` String COMMENT 'error.type' CODEC(ZSTD(1)),
+    `http_status` UInt16 COMMENT '0 is unknown' CODEC(ZSTD(1))
+)
+ENGINE = ReplacingMergeTree(recorded_at)
+PARTITION BY toYYYYMM(recorded_at)
+ORDER BY (tenant, metric, toStartOfHour(at), series, at, started_at)
+SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 8192;
+
 -- reconciliations
 CREATE TABLE reconciliations
 (
