@@ -54,6 +54,10 @@ func fill(t *testing.T) made {
 	if err := c.Send(t.Context(), s.Conn(), "entries"); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.Conn().Exec(t.Context(), "INSERT INTO reconciliations (id, line, source, day, starts_on, ends_on, made_at, provider, model, ours, theirs, priced) VALUES ('1', 0, 'openai', ?, ?, ?, now64(6), '', '', 0, 0, 0), ('1', 1, 'openai', ?, ?, ?, now64(6), 'openai', 'm-5', 1, 3, 2)",
+		firstDay, firstDay, firstDay.AddDate(0, 0, 1), firstDay, firstDay, firstDay.AddDate(0, 0, 1)); err != nil {
+		t.Fatal(err)
+	}
 	reported(t, &s)
 	return s
 }

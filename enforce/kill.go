@@ -62,9 +62,10 @@ const (
 	weeks   = 4
 )
 
-// add books an entry. What is older than the history is no part of it.
+// add books an entry. What is older than the history is no part of it, nor is what a
+// person booked: it says nothing about how fast agents spend.
 func (h *history) add(e *schema.Entry) {
-	if e.Posting.Exposure == 0 {
+	if e.Posting.Exposure == 0 || e.Source == schema.SourceAdjustment {
 		return
 	}
 	now := e.RecordedAt * 1000

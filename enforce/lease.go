@@ -227,7 +227,7 @@ func (l *Loop) dropPromise(p *promise) error {
 
 // replaceHold lets an entry take the place of what was promised for its call.
 func (l *Loop) replaceHold(e *schema.Entry) error {
-	if e.Sign < 0 || e.Source == schema.SourceLimiter || len(l.book.leases) == 0 && !e.Posting.Kind.ModelLike() {
+	if e.Sign < 0 || e.Source == schema.SourceLimiter || e.Source == schema.SourceAdjustment || len(l.book.leases) == 0 && !e.Posting.Kind.ModelLike() {
 		return nil
 	}
 	var buf [128]byte

@@ -33,7 +33,7 @@ import (
 const (
 	recordEntries  byte = 1 // a schema.Batch
 	recordBoundary byte = 2 // uvarint number of the chunk that ends here
-	recordReprice  byte = 3 // a schema.Batch for lines that trace assembly has forgotten
+	recordReprice  byte = 3 // a schema.Batch for lines that trace assembly has forgotten, or never knew
 	recordOwn      byte = 4 // of whoever follows the log; neither assembly nor the journal reads it
 	recordSamples  byte = 5 // a JSON list of schema.Sample; only the writer reads it
 )
@@ -91,6 +91,7 @@ type Pipeline struct {
 	broken atomic.Bool // by what fail delivers
 
 	repricing sync.Mutex // held by the one run there may be
+	adjusting sync.Mutex // held from looking for an id to posting it
 	checked   uint64     // chunks up to it were looked at by a Checker, which alone changes it
 }
 

@@ -414,7 +414,7 @@ type runInfos struct {
 }
 
 func (r *runInfos) add(e *schema.Entry) {
-	if e.Sign < 0 || e.Part != 0 {
+	if e.Sign < 0 || e.Part != 0 || e.Source == schema.SourceAdjustment {
 		return
 	}
 	root := e.Role&schema.RoleRoot != 0 && e.Source == schema.SourceSpan

@@ -96,7 +96,7 @@ func (a *API) retries(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	r.quarters()
-	if same, err := a.unchanged(ctx, r, asOf{}, time.Now()); same || err != nil {
+	if same, err := a.unchanged(ctx, r, asOf{}, conversion{}, time.Now()); same || err != nil {
 		return nil, err
 	}
 	q := r.question()

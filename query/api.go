@@ -12,6 +12,7 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/flyball/flyball/schema"
 	"github.com/flyball/flyball/schema/engine"
@@ -39,13 +40,23 @@ type Options struct {
 	Stored func() time.Time
 	// Prices tells the unit prices that a FOCUS file is split by; without it no cost is.
 	Prices UnitPrices
+	// Rates are those of other currencies; nil is none.
+	Rates func() *schema.Rates
+	// ModelName is the name under which a model of the journal and one of a provider's
+	// bill meet, and whether prices list it; nil is the model's own.
+	ModelName func(tenant, provider, model string) (name string, listed bool)
+	// Registerer takes the gauges of comparisons with bills; nil is none.
+	Registerer prometheus.Registerer
 	// SQL serves read-only SQL for operators; nil where there is none.
 	SQL    http.Handler
 	Logger *slog.Logger
 }
 
 // API is the HTTP API. Mount adds its routes.
-type API struct{ o Options }
+type API struct {
+	o     Options
+	drift *drifts
+}
 
 // New makes an API.
 func New(o Options) *API {
@@ -55,7 +66,12 @@ func New(o Options) *API {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &API{o}
+	a := &API{o: o}
+	a.drift = newDrifts(a)
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(a.drift)
+	}
+	return a
 }
 
 // limits are the rows of an answer where the request does not say, and at the most.

@@ -98,7 +98,7 @@ func (a *API) journalHas(ctx context.Context, r *request, instead string) error 
 // unchanged answers 304 where the caller has the answer already. Only a window is
 // given a tag that ended before this UTC day began, or one as of a day's end: its
 // figures move by corrections alone, and those are in the fingerprint.
-func (a *API) unchanged(ctx context.Context, r *request, k asOf, now time.Time) (bool, error) {
+func (a *API) unchanged(ctx context.Context, r *request, k asOf, fx conversion, now time.Time) (bool, error) {
 	today := now.UTC().Truncate(24 * time.Hour)
 	fixed := r.Query("from") != "" && r.Query("to") != "" || r.Query("cursor") != ""
 	if !k.instant.IsZero() || !fixed || k.booked.IsZero() && r.to.After(today) {
@@ -116,7 +116,7 @@ func (a *API) unchanged(ctx context.Context, r *request, k asOf, now time.Time) 
 		return false, err
 	}
 	h := fnv.New128a()
-	fmt.Fprintf(h, "2 %s %d %d %v %s %x", r.identity(), r.offset, r.limit, r.csv, k, print)
+	fmt.Fprintf(h, "2 %s %d %d %v %s %s %x", r.identity(), r.offset, r.limit, r.csv, k, fx, print)
 	tag := `W/"` + base64.RawURLEncoding.EncodeToString(h.Sum(nil)) + `"`
 	r.Header("ETag", tag)
 	r.Header("Cache-Control", "private, no-cache")

@@ -186,6 +186,9 @@ func callRow(get func(string) any, history bool) row {
 	if h := get("args_hash").(uint64); h != 0 {
 		m["args_hash"] = fmt.Sprintf("%016x", h)
 	}
+	if m["source"] == schema.SourceNames[schema.SourceAdjustment] {
+		m["adjustment"] = row{"id": m["response_id"], "by": m["scope"], "reason": m["name"]}
+	}
 	if history {
 		m["sign"] = get("sign")
 	}

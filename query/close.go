@@ -102,9 +102,72 @@ func (a *API) closeReport(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	fx, err := a.closeIn(ctx, r, period, list, out, total)
+	if err != nil {
+		return nil, err
+	}
 	r.columns = []string{"tenant", "provider", "model", "frozen_usd", "current_usd", "adjustment_usd", "frozen_calls", "current_calls", "adjustment_calls", "frozen_unpriced", "current_unpriced", "frozen_unknown", "current_unknown"}
+	if fx.currency != "" {
+		r.columns = append(r.columns, "frozen", "current", "adjustment", "currency")
+	}
 	more := all > uint64(r.offset+len(out))
-	return row{"period": period, "rows": out, "total": total, "closes": closes, "truncated": more, "next": r.next(len(out), more), "as_of": time.Now().UTC().Format(time.RFC3339)}, nil
+	answer := row{"period": period, "rows": out, "total": total, "closes": closes, "truncated": more, "next": r.next(len(out), more), "as_of": time.Now().UTC().Format(time.RFC3339)}
+	fx.say(r, answer)
+	return answer, nil
+}
+
+// closeIn adds the figures of another currency to the rows and the total of a closed
+// month. What was frozen has no days in it, so that they are taken from the rollup.
+func (a *API) closeIn(ctx context.Context, r *request, period string, list []closed, rows []row, total row) (conversion, error) {
+	own := *r
+	for i, c := range list { // not a day more: it would need a rate
+		if i == 0 || c.from.Before(own.from) {
+			own.from = c.from
+		}
+		if i == 0 || c.to.After(own.to) {
+			own.to = c.to
+		}
+	}
+	q := r.question()
+	q.rangeArgs(&own)
+	q.bind("period", "String", period)
+	fx, err := a.currency(ctx, r, q)
+	if err != nil || fx.currency == "" {
+		return fx, err
+	}
+	fx.apply(q)
+	type key struct{ tenant, provider, model string }
+	figures := map[key][2]*big.Int{}
+	frozen, adjustment, usdFrozen := new(big.Int), new(big.Int), new(big.Int)
+	err = a.ask(ctx, r, "close_converted.sql", q, func(get func(string) any) {
+		f, d := get("frozen").(*big.Int), get("adjustment").(*big.Int)
+		figures[key{get("tenant").(string), get("provider").(string), get("model").(string)}] = [2]*big.Int{f, d}
+		frozen.Add(frozen, f)
+		adjustment.Add(adjustment, d)
+		usdFrozen.Add(usdFrozen, get("frozen_cost").(*big.Int))
+	})
+	if err != nil {
+		return fx, err
+	}
+	for _, c := range list {
+		usdFrozen.Sub(usdFrozen, c.cost)
+	}
+	if usdFrozen.Sign() != 0 {
+		return fx, problem{http.StatusConflict, fmt.Sprintf("the days of %s are no longer all there (retention.rollups), and without them what was frozen has no rates; ask for it in USD", period)}
+	}
+	put := func(m row, f, d *big.Int) {
+		m["frozen"], m["adjustment"], m["current"] = usd(f), usd(d), usd(new(big.Int).Add(f, d))
+	}
+	for _, m := range rows {
+		f, ok := figures[key{m["tenant"].(string), m["provider"].(string), m["model"].(string)}]
+		if !ok {
+			f = [2]*big.Int{new(big.Int), new(big.Int)}
+		}
+		put(m, f[0], f[1])
+		m["currency"] = fx.currency
+	}
+	put(total, frozen, adjustment)
+	return fx, nil
 }
 
 // closing is what POST /close takes.

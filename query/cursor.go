@@ -18,7 +18,7 @@ import (
 // page reads the cursor of a question about sums. That of calls and runs is theirs.
 func (r *request) page(params []string) error {
 	v := r.Query("cursor")
-	if v == "" || !slices.Contains(params, "group_by") && r.FullPath() != "/api/v1/coverage" && r.FullPath() != "/api/v1/close" {
+	if v == "" || !slices.Contains(params, "group_by") && !slices.Contains([]string{"/api/v1/coverage", "/api/v1/close", "/api/v1/reconcile"}, r.FullPath()) {
 		return nil
 	}
 	text, err := base64.RawURLEncoding.DecodeString(v)

@@ -71,7 +71,7 @@ var focusColumns = []struct {
 	{"ProviderName", focusText}, {"PublisherName", focusText}, {"ServiceCategory", focusText}, {"ServiceName", focusText}, {"ServiceSubcategory", focusText},
 	{"SkuId", focusText}, {"SkuMeter", focusText}, {"SkuPriceDetails", focusText}, {"SkuPriceId", focusText}, {"SubAccountId", focusText}, {"SubAccountName", focusText},
 	{"SubAccountType", focusText}, {"Tags", focusText},
-	{"x_FlyballAttempts", focusCount}, {"x_FlyballCostBasis", focusText}, {"x_FlyballCostStatus", focusText}, {"x_FlyballMeter", focusText}, {"x_FlyballPriceCurrency", focusText},
+	{"x_FlyballAttempts", focusCount}, {"x_FlyballCostBasis", focusText}, {"x_FlyballCostStatus", focusText}, {"x_FlyballExchangeRate", focusDecimal}, {"x_FlyballExchangeRateDay", focusText}, {"x_FlyballExchangeRateSource", focusText}, {"x_FlyballMeter", focusText}, {"x_FlyballPriceCurrency", focusText},
 	{"x_FlyballPriceId", focusText}, {"x_FlyballRequests", focusCount}, {"x_FlyballRetries", focusCount}, {"x_FlyballServiceTier", focusText}, {"x_FlyballTimezone", focusText},
 	{"x_FlyballUnknownCalls", focusCount}, {"x_FlyballUnpricedCalls", focusCount}, {"x_FlyballWastedCost", focusDecimal},
 }
@@ -99,6 +99,7 @@ var meters = func() (out []meter) {
 // focusGroup is a row of focus.sql.
 type focusGroup struct {
 	tenant, seller, product, state, line, currency, tier string
+	by, reason                                           string // of an adjustment: who and why
 	day, late, started                                   time.Time
 	input                                                uint64
 	lines, entries, attempts, retries                    int64
@@ -109,6 +110,7 @@ type focusGroup struct {
 // sheet collects the rows of an export.
 type sheet struct {
 	zone *time.Location
+	fx   conversion
 	rows []*focusRow
 	// Rows that share everything but the quantity and the cost are one.
 	index map[string]*focusRow
@@ -143,18 +145,15 @@ func newSheet(zone *time.Location) *sheet {
 
 // add merges a row into the sheet.
 func (s *sheet) add(r focusRow) {
-	key := fmt.Sprintf("%q", []string{r.tenant, r.day.String(), r.late.String(), r.seller, r.product, r.line, r.tier, r.basis, r.status, r.component, r.unit, ratKey(r.list), ratKey(r.contracted)})
-	if old := s.index[key]; old != nil && r.basis != basisTotal && r.basis != basisRemainder {
-		old.consumed.Add(old.consumed, r.consumed)
-		old.pricing.Add(old.pricing, r.pricing)
-		old.listCost.Add(old.listCost, r.listCost)
-		old.billed.Add(old.billed, r.billed)
-		return
-	} else if old != nil {
+	key := fmt.Sprintf("%q", []string{r.tenant, r.day.String(), r.late.String(), r.seller, r.product, r.line, r.tier, r.by, r.reason, r.basis, r.status, r.component, r.unit, ratKey(r.list), ratKey(r.contracted)})
+	if old := s.index[key]; old != nil {
 		old.listCost.Add(old.listCost, r.listCost)
 		old.billed.Add(old.billed, r.billed)
 		if old.consumed != nil {
 			old.consumed.Add(old.consumed, r.consumed)
+		}
+		if old.pricing != nil {
+			old.pricing.Add(old.pricing, r.pricing)
 		}
 		return
 	}
@@ -169,7 +168,9 @@ func (s *sheet) add(r focusRow) {
 
 // count is where a group's counts are summed.
 func (s *sheet) count(g *focusGroup) *focusCounts {
-	key := fmt.Sprintf("%q", []string{g.tenant, g.day.String(), g.late.String(), g.seller, g.product})
+	// What a person booked for no model is apart from the work of agents.
+	booked := g.by != "" && g.seller == "" && g.product == ""
+	key := fmt.Sprintf("%q %v", []string{g.tenant, g.day.String(), g.late.String(), g.seller, g.product}, booked)
 	c := s.counts[key]
 	if c == nil {
 		c = &focusCounts{group: *g, wasted: new(big.Rat)}
@@ -191,6 +192,7 @@ const (
 	basisRemainder = "remainder"  // what rounding left
 	basisTotal     = "total"      // the sum alone is known
 	basisNone      = "none"       // no money
+	basisBooked    = "booked"     // by a person
 )
 
 // charge adds the rows of a group that has a cost.
@@ -310,6 +312,10 @@ func (s *sheet) take(g focusGroup, prices UnitPrices) {
 	c.attempts += g.attempts
 	c.retries += g.retries
 	c.wasted.Add(c.wasted, g.wasted)
+	if g.by != "" {
+		s.add(focusRow{focusGroup: g, basis: basisBooked, status: "priced", component: "adjustment", meterName: "Adjustment", listCost: new(big.Rat).Set(g.cost), billed: new(big.Rat).Set(g.cost)})
+		return
+	}
 	switch g.state {
 	case "unpriced":
 		c.unpriced += g.lines
@@ -407,7 +413,7 @@ func (s *sheet) cells(r *focusRow) []*string {
 	at := func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 	day := r.day.In(s.zone)
 	booked := day
-	work := r.seller == "" && r.product == ""
+	work := r.seller == "" && r.product == "" && r.by == ""
 	for _, n := range []string{"BilledCost", "EffectiveCost", "ContractedCost"} {
 		number(n, r.billed)
 	}
@@ -426,6 +432,9 @@ func (s *sheet) cells(r *focusRow) []*string {
 	switch r.basis {
 	case basisRemainder:
 		m["ChargeCategory"] = "Adjustment"
+		delete(m, "PricingCategory")
+	case basisBooked:
+		m["ChargeCategory"], m["ChargeFrequency"] = "Adjustment", "One-Time"
 		delete(m, "PricingCategory")
 	case basisTotal:
 		// One unit at the price of it all: FOCUS wants a quantity and a price.
@@ -451,6 +460,12 @@ func (s *sheet) cells(r *focusRow) []*string {
 	}
 	m["ServiceCategory"] = "AI and Machine Learning"
 	m["BillingCurrency"] = "USD"
+	if s.fx.currency != "" {
+		m["BillingCurrency"] = s.fx.currency
+		if rate, ok := s.rate(r); ok {
+			m["x_FlyballExchangeRate"], m["x_FlyballExchangeRateDay"], m["x_FlyballExchangeRateSource"] = rate.Text, rate.Day.Format(time.DateOnly), rate.Source
+		}
+	}
 	m["BillingAccountId"], m["BillingAccountType"] = r.seller, "Provider"
 	if r.seller == "" {
 		m["BillingAccountId"] = strings.ToLower(seller)
@@ -463,6 +478,11 @@ func (s *sheet) cells(r *focusRow) []*string {
 	switch {
 	case work:
 		m["ChargeDescription"] = "user requests, and beside them the attempts of tools; nobody bills them here"
+	case r.basis == basisBooked:
+		m["ChargeDescription"] = "adjustment by " + r.by + ": " + r.reason
+		if r.product == "" {
+			delete(m, "SkuId")
+		}
 	case r.status == "unpriced":
 		m["ChargeDescription"] += " without a price, which are missing in the cost"
 	case r.status == "unknown":
@@ -531,7 +551,13 @@ func (a *API) focus(ctx context.Context, r *request) (any, error) {
 	if err := a.journalHas(ctx, r, "a FOCUS file is made of entries; begin later, or use GET /api/v1/spend?interval=1d, which is made of sums"); err != nil {
 		return nil, err
 	}
-	s, err := a.focusSheet(ctx, r)
+	q := r.question()
+	q.rangeArgs(r)
+	fx, err := a.currency(ctx, r, q)
+	if err != nil {
+		return nil, err
+	}
+	s, err := a.focusSheet(ctx, r, fx)
 	if err != nil {
 		return nil, err
 	}
@@ -567,7 +593,7 @@ func (q *question) breaks(prices UnitPrices) {
 }
 
 // focusSheet reads the entries and makes the rows.
-func (a *API) focusSheet(ctx context.Context, r *request) (*sheet, error) {
+func (a *API) focusSheet(ctx context.Context, r *request, fx conversion) (*sheet, error) {
 	zone := "'" + quoteZone(r.zone) + "'"
 	q := r.question()
 	q.runRange(r)
@@ -585,7 +611,7 @@ func (a *API) focusSheet(ctx context.Context, r *request) (*sheet, error) {
 		usd := func(name string) *big.Rat {
 			return new(big.Rat).SetFrac(get(name).(*big.Int), big.NewInt(schema.PicoPerUSD))
 		}
-		g := focusGroup{tenant: text("tenant"), seller: text("seller"), product: text("product"), state: text("state"), line: text("price_id"), currency: text("currency"), tier: text("service_tier"),
+		g := focusGroup{tenant: text("tenant"), seller: text("seller"), product: text("product"), state: text("state"), line: text("price_id"), currency: text("currency"), tier: text("service_tier"), by: text("booked_by"), reason: text("reason"),
 			day: get("day").(time.Time), late: get("late").(time.Time), started: get("started").(time.Time), input: get("input_of_one").(uint64),
 			lines: n("lines"), entries: n("entries"), attempts: n("attempts"), retries: n("retries"), cost: usd("cost"), wasted: usd("wasted"), quantity: make([]int64, len(meters))}
 		for i := range meters {
@@ -603,6 +629,9 @@ func (a *API) focusSheet(ctx context.Context, r *request) (*sheet, error) {
 		s.count(&focusGroup{tenant: get("tenant").(string), day: get("day").(time.Time), late: time.Unix(0, 0).UTC()}).requests += get("requests").(int64)
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := s.convert(fx); err != nil {
 		return nil, err
 	}
 	s.finish()

@@ -430,3 +430,27 @@ func TestFocusValidator(t *testing.T) {
 		t.Errorf("the validator does not pass the file: %v %s", err, out)
 	}
 }
+
+// What a person booked stands by itself, and corrects a month that is closed.
+func TestFocusAdjustments(t *testing.T) {
+	s := newStore(t)
+	tr := newTrace("t-1", "r", 1, nil)
+	booked := func(usd, reason, provider, model, recorded string) schema.Entry {
+		e := at(tr.add(schema.KindAdjustment, priced(usd)), "2026-03-10T12:00:00Z", recorded)
+		e.Source, e.Scope, e.Name, e.Provider, e.Model = schema.SourceAdjustment, "jo", reason, provider, model
+		return e
+	}
+	s.post(at(tr.add(schema.KindModel, priced("1")), "2026-03-10T12:00:00Z", "2026-03-10T12:00:01Z"), booked("2", "fee", "openai", "m-5", "2026-03-11T00:00:00Z"), booked("3", "fee", "openai", "m-5", "2026-03-12T00:00:00Z"), booked("0.5", "support", "", "", "2026-03-12T00:00:00Z"))
+	if code, body := s.send("/api/v1/close", "", `{"period":"2026-03","as_of":"2026-04-01"}`); code != http.StatusOK {
+		t.Fatal(code, body)
+	}
+	s.post(booked("-4", "credit note 7", "openai", "m-5", "2026-04-03T00:00:00Z"))
+	rows := s.focusRows("from=2026-03-01&to=2026-04-01")
+	equal(t, "the work of agents is apart", pick(rows[:2], "ServiceName", "BilledCost", "x_FlyballRequests"), "Agent Work 0 1\nUnknown API 0.5 0")
+	equal(t, "rows", pick(bills(rows), "ChargeCategory", "ChargeClass", "BilledCost", "ChargeDescription", "SkuId", "BillingPeriodStart", "x_FlyballCostBasis"), `
+Adjustment  0.5 adjustment by jo: support  2026-03-01T00:00:00Z booked
+Usage  1 m-5: all tokens, not split: the unit prices are no longer known openai/m-5 2026-03-01T00:00:00Z total
+Adjustment  5 adjustment by jo: fee openai/m-5 2026-03-01T00:00:00Z booked
+Adjustment Correction -4 adjustment by jo: credit note 7 openai/m-5 2026-04-01T00:00:00Z booked`)
+	equal(t, "sum", sumOf(rows, "BilledCost"), "2.5")
+}

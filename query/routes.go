@@ -68,7 +68,7 @@ func (a *API) routes() []route {
 		get("/runs/*id", "Tells one run: its totals, and its calls as a tree. The id that a run had before it was given another answers 301.", limits{},
 			[]openapi.Param{{Name: "id", In: "path", About: "The run, percent-encoded; slashes may stand as they are.", Schema: openapi.Text(openapi.Schema{"minLength": 1}, "")}}, runSchema, a.run),
 		get("/spend", "Tells what was spent. Totals are of everything, even where limit cuts the rows. Times are widened to whole quarters of an hour.", sumLimits,
-			paged(sumLimits, dimensions[1:], groupParam(dimensions, "tenant"), intervalParam, asOfParam, ifNoneMatch),
+			paged(sumLimits, dimensions[1:], groupParam(dimensions, "tenant"), intervalParam, asOfParam, currencyParam, ifNoneMatch),
 			spendSchema, a.spend),
 		get("/amplification", "Tells how much work a request became. By properties of calls the rows do not add up, and additive is false.", sumLimits,
 			paged(sumLimits, slices.Concat(runDimensions[1:], callDimensions), groupParam(slices.Concat(runDimensions, callDimensions), "workflow")), answerOf(openapi.Fields{"rows": openapi.Array(amplificationRow), "additive": openapi.Bool()}), a.amplification),
@@ -93,9 +93,11 @@ func (a *API) routes() []route {
 			paged(sumLimits, payloadDimensions[1:], groupParam(payloadDimensions, "tool,payload_type")), anyObject, a.payloads),
 		get("/cache", "Tells what prompt caches saved.", sumLimits, paged(sumLimits, dimensions[1:], groupParam(dimensions, "provider,model"), asOfParam), anyObject, a.cache),
 		get("/batch", "Tells what calls that could have waited would have cost as a batch.", sumLimits, paged(sumLimits, dimensions[1:], groupParam(dimensions, "provider,model"), asOfParam), anyObject, a.batch),
-		get("/export/focus", "Exports whole days as a FOCUS 1.2 file.", limits{}, []openapi.Param{fromParam, toParam, formatParam("csv", "parquet")}, nil, a.focus),
+		get("/export/focus", "Exports whole days as a FOCUS 1.2 file.", limits{}, []openapi.Param{fromParam, toParam, formatParam("csv", "parquet"), currencyParam}, nil, a.focus),
 		get("/close", "Tells a closed month beside what is known now, or without period which months are closed.", sumLimits,
-			[]openapi.Param{{Name: "period", About: "A month; required for CSV.", Schema: monthSchema}, limitParam(sumLimits), cursorParam, formatParam("json", "csv")}, closeSchema, a.closeReport),
+			[]openapi.Param{{Name: "period", About: "A month; required for CSV.", Schema: monthSchema}, limitParam(sumLimits), cursorParam, formatParam("json", "csv"), currencyParam}, closeSchema, a.closeReport),
+		get("/reconcile", "Tells a provider's bill beside what was booked, or without id which bills were compared. Needs a key for every tenant.", sumLimits,
+			[]openapi.Param{{Name: "id", About: "A comparison; required for CSV.", Schema: openapi.String("")}, limitParam(sumLimits), cursorParam, formatParam("json", "csv")}, anyObject, a.reconciliations),
 	}
 	for i := range out {
 		r := &out[i].Route
@@ -116,6 +118,11 @@ func (a *API) routes() []route {
 			About:  "Freezes what was known of a month, for the tenants of the request or every one. What is closed already stays as it was.",
 			Params: []openapi.Param{tenantParam}, Body: openapi.Input(closing{}, openapi.Fields{"period": monthSchema, "as_of": openapi.Text(openapi.Schema{"format": "date"}, "The last UTC day whose entries count; without it yesterday.")}, "period"),
 			OK: openapi.Fields{"period": monthSchema, "closed": openapi.Array(closedSchema), "already": openapi.Array(openapi.String(""))}, Fails: []int{400, 409, 415, 503, 504}}})
+		out = append(out, route{serve: a.reconcile, Route: openapi.Route{Method: http.MethodPost, Path: "/api/v1/reconcile", Tag: "Questions",
+			About: "Compares a provider's bill, which is the body, with what was booked, and keeps the comparison. Needs a key for every tenant.",
+			Params: []openapi.Param{{Name: "source", About: "Whose bill it is.", Required: true, Schema: openapi.Enum(billSources...)}, {Name: "again", About: "Whether a bill that was compared before is compared anew.", Schema: openapi.Enum("true", "false")},
+				{Name: "from", About: "First UTC day; without it the bill's.", Schema: openapi.Text(openapi.Schema{"format": "date"}, "")}, {Name: "to", About: "UTC day after the last.", Schema: openapi.Text(openapi.Schema{"format": "date"}, "")}},
+			Body: &openapi.Body{Type: "application/json", Schema: openapi.Schema{}}, OK: anyObject, Fails: []int{400, 413, 415, 503, 504}}})
 	}
 	if a.o.SQL != nil {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -148,6 +155,8 @@ var (
 	asOfParam   = openapi.Param{Name: "as_of", About: "As it was known at the end of a UTC day that is over, or before an instant.", Schema: instantSchema}
 	ifNoneMatch = openapi.Param{Name: "If-None-Match", In: "header", About: "The ETag of an answer that the caller has.", Schema: openapi.String("")}
 )
+
+var currencyParam = openapi.Param{Name: "currency", About: "Also in this currency, by the configured rates of each day.", Schema: openapi.Text(openapi.Schema{"pattern": "^[A-Z]{3}$"}, "")}
 
 var intervalParam = openapi.Param{Name: "interval", About: "Sums by time: buckets that begin in the tenant's zone.", Schema: openapi.Enum(intervalNames()...)}
 

@@ -68,17 +68,25 @@ func (a *API) spend(ctx context.Context, r *request) (any, error) {
 			return nil, err
 		}
 	}
-	if same, err := a.unchanged(ctx, r, known, now); same || err != nil {
-		return nil, err
-	}
 	q := r.question()
 	known.apply(q)
 	q.vars["Groups"], q.vars["At"], q.vars["Filter"] = groups, at, q.filter(r, dimensions)
 	q.rangeArgs(r)
+	fx, err := a.currency(ctx, r, q)
+	if err != nil {
+		return nil, err
+	}
+	if same, err := a.unchanged(ctx, r, known, fx, now); same || err != nil {
+		return nil, err
+	}
+	fx.apply(q)
 	q.paging(r, r.limit)
 	_, timed := r.GetQuery("interval")
 	out := []row{}
 	total := row{"calls": int64(0), "cost_usd": "0", "unpriced_calls": int64(0), "unknown_calls": int64(0), "estimated_calls": int64(0), "sampled_calls": int64(0), "complete": true}
+	if fx.currency != "" {
+		total["cost"] = "0"
+	}
 	all := uint64(0)
 	err = a.ask(ctx, r, "spend.sql", q, func(get func(string) any) {
 		m := row{"calls": get("calls"), "cost_usd": usd(get("cost").(*big.Int)), "unpriced_calls": get("unpriced"), "unknown_calls": get("unknown"), "estimated_calls": get("estimated"), "sampled_calls": get("sampled"), "tokens": tokens(get)}
@@ -88,11 +96,17 @@ func (a *API) spend(ctx context.Context, r *request) (any, error) {
 		if timed {
 			m["at"] = get("at").(time.Time).In(r.zone).Format(time.RFC3339)
 		}
+		if fx.currency != "" {
+			m["cost"], m["currency"] = usd(get("converted")), fx.currency
+		}
 		out = append(out, m)
 		all = get("all_rows").(uint64)
 		unpriced, unknown, sampled := get("all_unpriced").(int64), get("all_unknown").(int64), get("all_sampled").(int64)
 		total = row{"calls": get("all_calls"), "cost_usd": usd(get("all_cost")), "unpriced_calls": unpriced, "unknown_calls": unknown, "estimated_calls": get("all_estimated"), "sampled_calls": sampled,
 			"complete": unpriced == 0 && unknown == 0 && sampled == 0}
+		if fx.currency != "" {
+			total["cost"] = usd(get("all_converted"))
+		}
 	})
 	if err != nil {
 		return nil, err
@@ -102,10 +116,14 @@ func (a *API) spend(ctx context.Context, r *request) (any, error) {
 		if timed {
 			r.columns = append(r.columns, "at")
 		}
+		if fx.currency != "" {
+			r.columns = append(r.columns, "cost", "currency")
+		}
 		r.columns = append(append(r.columns, "calls", "cost_usd", "unpriced_calls", "unknown_calls", "estimated_calls", "sampled_calls"), tokenColumns()...)
 	}
 	more := all > uint64(r.offset+len(out))
 	answer := r.answer(row{"rows": out, "total": total, "truncated": more, "next": r.next(len(out), more)})
+	fx.say(r, answer)
 	if known != (asOf{}) {
 		answer["as_of"] = known.String()
 	}

@@ -44,7 +44,7 @@ func (r *Keyring) Authenticate(req *http.Request) (Key, error) {
 }
 
 // Require is Authenticate with one of the roles; admin has all. Without keys a request
-// that changes something must be JSON and must not come from a page of another site.
+// that changes something must be JSON or CSV and must not come from a page of another site.
 func (r *Keyring) Require(req *http.Request, roles ...KeyRole) (Key, error) {
 	key, err := r.Authenticate(req)
 	if err == nil && r.Len() == 0 {
@@ -73,8 +73,9 @@ func ownPage(req *http.Request) error {
 			return AccessError{http.StatusForbidden, "changes are not taken from the origin " + o}
 		}
 	}
-	if !strings.HasPrefix(req.Header.Get("Content-Type"), "application/json") {
-		return AccessError{http.StatusUnsupportedMediaType, "send Content-Type: application/json"}
+	// Neither is what a form of another site can send without asking first.
+	if typ := req.Header.Get("Content-Type"); !strings.HasPrefix(typ, "application/json") && !strings.HasPrefix(typ, "text/csv") {
+		return AccessError{http.StatusUnsupportedMediaType, "send Content-Type: application/json, or text/csv for a CSV file"}
 	}
 	return nil
 }

@@ -131,10 +131,11 @@ const (
 	KindRetrieval
 	KindGuardrail
 	KindHTTP
+	KindAdjustment // money that a person booked; no call at all
 )
 
 // KindNames are the names in the journal and the API.
-var KindNames = []string{"other", "request", "agent", "workflow", "model", "embedding", "rerank", "image", "speech", "transcription", "tool", "retrieval", "guardrail", "http"}
+var KindNames = []string{"other", "request", "agent", "workflow", "model", "embedding", "rerank", "image", "speech", "transcription", "tool", "retrieval", "guardrail", "http", "adjustment"}
 
 func (k Kind) String() string { return KindNames[k] }
 
@@ -246,10 +247,11 @@ const (
 	SourceSpan Source = iota
 	SourceLog
 	SourceLimiter
+	SourceAdjustment // a person: the entry's name is the reason, its scope who, its response id the id
 )
 
 // SourceNames are the names in the journal and the API.
-var SourceNames = []string{"span", "log", "limiter"}
+var SourceNames = []string{"span", "log", "limiter", "adjustment"}
 
 func (s Source) String() string { return SourceNames[s] }
 

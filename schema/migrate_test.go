@@ -147,6 +147,56 @@ func TestMigrateOnlyGoesForward(t *testing.T) {
 	refused("INSERT INTO schema_migrations (name, checksum) VALUES ('9999_future.sql', 'x')", "ALTER TABLE schema_migrations DELETE WHERE name = '9999_future.sql'"+sync, "9999_future.sql", "newer binary")
 }
 
+// A database from before adjustments takes them, and sums them up.
+func TestMigrateBringsAdjustments(t *testing.T) {
+	conn := schematest.Open(t).Conn()
+	all, err := schema.Migrations("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tables []string
+	each(t, conn, "SELECT name FROM system.tables WHERE database = currentDatabase() ORDER BY engine != 'MaterializedView'", func(rows driver.Rows) error {
+		var name string
+		err := rows.Scan(&name)
+		tables = append(tables, name)
+		return err
+	})
+	for _, name := range tables {
+		if name != "schema_migrations" {
+			exec(t, conn, "DROP TABLE "+name+" SYNC")
+		}
+	}
+	exec(t, conn, "TRUNCATE TABLE schema_migrations")
+	for _, m := range all {
+		if m.Name >= "0012" {
+			continue
+		}
+		old := regexp.MustCompile(`, 'adjustment' = \d+`).ReplaceAllString(m.SQL, "")
+		if m.Name == "0001_journal.sql" && old == m.SQL {
+			t.Fatal("the journal has no adjustments")
+		}
+		exec(t, conn, old)
+		exec(t, conn, "INSERT INTO schema_migrations (name, checksum) VALUES ('"+m.Name+"', '"+m.Checksum+"')")
+	}
+	if err := schema.Migrate(t.Context(), conn, ""); err != nil {
+		t.Fatal(err)
+	}
+	e := schema.Entry{Sign: 1, Version: 1, RecordedAt: 1}
+	e.Tenant, e.Source, e.Posting.Kind, e.Posting.Status, e.Posting.Cost = "t", schema.SourceAdjustment, schema.KindAdjustment, schema.CostPriced, -5
+	c := schema.NewColumns()
+	c.Append(&e, 1)
+	if err := c.Send(t.Context(), conn, "one"); err != nil {
+		t.Fatal(err)
+	}
+	var kind, source, cost string
+	if err := conn.QueryRow(t.Context(), "SELECT toString(s.kind), toString(j.source), toString(s.cost) FROM spend_15m AS s, journal AS j").Scan(&kind, &source, &cost); err != nil {
+		t.Fatal(err)
+	}
+	if kind != "adjustment" || source != "adjustment" || cost != "-5" {
+		t.Errorf("got %s %s %s", kind, source, cost)
+	}
+}
+
 // The cluster form is parsed by the real engine, not run.
 func TestClusterFormParses(t *testing.T) {
 	conn := schematest.Open(t).Conn()

@@ -66,6 +66,15 @@ func ParseMoney(s string) (Money, error) {
 	return Money(v), nil
 }
 
+// RoundHalfEven is the integer that is nearest to v, of two the even one.
+func RoundHalfEven(v *big.Rat) *big.Int {
+	quo, rem := new(big.Int).QuoRem(v.Num(), v.Denom(), new(big.Int))
+	if c := rem.Abs(rem).Lsh(rem, 1).Cmp(v.Denom()); c > 0 || c == 0 && quo.Bit(0) == 1 {
+		quo.Add(quo, big.NewInt(int64(v.Sign())))
+	}
+	return quo
+}
+
 // String renders the amount in USD without trailing zeros, e.g. "0.0055".
 func (m Money) String() string {
 	return Sum{hi: uint64(int64(m) >> 63), lo: uint64(m)}.String()

@@ -49,6 +49,7 @@ type App struct {
 	reg      *prometheus.Registry
 	keys     atomic.Pointer[schema.Keyring]
 	tenants  atomic.Pointer[map[string]*time.Location]
+	rates    atomic.Pointer[schema.Rates]
 	pricer   *ingest.Pricer
 	pipeline *ingest.Pipeline
 	loop     *enforce.Loop
@@ -146,7 +147,7 @@ func (a *App) dialectOptions(cfg Config) dialect.Options {
 	return dialect.Options{Attributes: cfg.Attributes, Emitters: cfg.Emitters, Tools: cfg.Tools, Limits: a.rooms.read}
 }
 
-// prepare reads keys and time zones; what it returns puts them in force.
+// prepare reads keys, time zones and rates; what it returns puts them in force.
 func (a *App) prepare(cfg Config) (use func(), err error) {
 	ring, err := schema.NewKeyring(cfg.Keys)
 	if err != nil {
@@ -158,8 +159,13 @@ func (a *App) prepare(cfg Config) (use func(), err error) {
 			return nil, fmt.Errorf("tenant %s: %w", t, err)
 		}
 	}
+	rates, err := schema.LoadRates(cfg.FX.Files)
+	if err != nil {
+		return nil, err
+	}
 	return func() {
 		a.keys.Store(ring)
+		a.rates.Store(rates)
 		a.tenants.Store(&zones)
 		a.live.Store(&cfg)
 	}, nil
@@ -286,7 +292,7 @@ func (a *App) checkConservation() {
 	}
 }
 
-// refreshPrices reads the price files again as often as the configuration says.
+// refreshPrices reads the files of prices and rates again as often as the configuration says.
 func (a *App) refreshPrices() {
 	every := time.Duration(a.cfg.Prices.Refresh)
 	if every <= 0 {
@@ -306,6 +312,12 @@ func (a *App) refreshPrices() {
 			continue
 		}
 		a.pricer.Use(cat)
+		rates, err := schema.LoadRates(a.live.Load().FX.Files)
+		if err != nil {
+			a.log.Error("rates stay as they were", "err", err)
+			continue
+		}
+		a.rates.Store(rates)
 	}
 }
 
@@ -492,7 +504,7 @@ func (a *App) router() (http.Handler, error) {
 	r.NoMethod(func(c *gin.Context) {
 		problem(c, http.StatusMethodNotAllowed, "%s does not take %s; it takes %s", c.Request.URL.Path, c.Request.Method, c.Writer.Header().Get("Allow"))
 	})
-	api := query.New(query.Options{Conn: a.conn, Write: a.writer, Stored: a.stored, Prices: unitPrices{a.pricer}, Keys: a.keys.Load, Zone: a.zone, SQL: http.HandlerFunc(a.sql), Quarantined: func() uint64 { return uint64(a.pipeline.Status().Quarantined) }, Logger: a.log})
+	api := query.New(query.Options{Conn: a.conn, Write: a.writer, Stored: a.stored, Prices: unitPrices{a.pricer}, ModelName: a.modelName, Rates: a.rates.Load, Registerer: a.reg, Keys: a.keys.Load, Zone: a.zone, SQL: http.HandlerFunc(a.sql), Quarantined: func() uint64 { return uint64(a.pipeline.Status().Quarantined) }, Logger: a.log})
 	api.Mount(r)
 	if err := api.MountPage(r, query.Setup{GRPC: a.addrs["otlp_grpc"], HTTP: a.addrs["otlp_http"], Console: console.Files()}); err != nil {
 		return nil, err

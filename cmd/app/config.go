@@ -26,6 +26,7 @@ type Config struct {
 	Data       string                  `yaml:"data"`
 	ClickHouse ClickHouse              `yaml:"clickhouse"`
 	Prices     Prices                  `yaml:"prices"`
+	FX         FX                      `yaml:"fx"`
 	Attributes map[string][]string     `yaml:"attributes"`
 	Emitters   []dialect.Emitter       `yaml:"emitters"`
 	Tools      map[string]string       `yaml:"tools"`
@@ -65,6 +66,11 @@ type Prices struct {
 	Embedded bool     `yaml:"embedded"`
 	Files    []string `yaml:"files"`
 	Refresh  Duration `yaml:"refresh"`
+}
+
+// FX are the rates of other currencies, for reports and adjustments.
+type FX struct {
+	Files []string `yaml:"files"`
 }
 
 // Limits bound what is taken in and remembered.

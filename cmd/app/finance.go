@@ -24,3 +24,8 @@ func (u unitPrices) UnitPrices(c query.PricedCall) ([]query.UnitPrice, bool) {
 	}
 	return out, ok
 }
+
+// modelName is a model's name by the aliases and the prices in force.
+func (a *App) modelName(tenant, provider, model string) (string, bool) {
+	return a.pricer.Catalogue().NameOf(tenant, provider, model)
+}

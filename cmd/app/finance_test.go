@@ -72,18 +72,18 @@ func TestFinanceOfARunningService(t *testing.T) {
 		slices.Sort(bases)
 		return total, bases
 	}
-	_, body := ask(http.MethodGet, "spend?"+window, "")
+	_, answer := ask(http.MethodGet, "spend?"+window, "")
 	var spend struct {
 		Total struct {
 			Cost string `json:"cost_usd"`
 		}
 	}
-	if err := json.Unmarshal([]byte(body), &spend); err != nil {
-		t.Fatal(err, body)
+	if err := json.Unmarshal([]byte(answer), &spend); err != nil {
+		t.Fatal(err, answer)
 	}
 	want, ok := new(big.Rat).SetString(spend.Total.Cost)
 	if !ok || want.Sign() <= 0 {
-		t.Fatalf("spend: %s", body)
+		t.Fatalf("spend: %s", answer)
 	}
 	if total, bases := file(); total.Cmp(want) != 0 || !slices.Contains(bases, "unit_price") || slices.Contains(bases, "total") {
 		t.Errorf("file: %s of %v, spend %s", total.FloatString(12), bases, spend.Total.Cost)
@@ -108,5 +108,22 @@ func TestFinanceOfARunningService(t *testing.T) {
 	}
 	if code, body := ask(http.MethodGet, "close", ""); code != http.StatusOK || !strings.Contains(body, month) {
 		t.Errorf("closes: %d %s", code, body)
+	}
+
+	// Our own file is a bill that agrees with us to the last digit.
+	_, own := ask(http.MethodGet, "export/focus?"+window, "")
+	code, body := ask(http.MethodPost, "reconcile?source=focus", own)
+	var compared struct {
+		Reconciliation struct {
+			Ours       string `json:"ours_usd"`
+			Difference string `json:"difference_usd"`
+		}
+		Rows []struct{ Model string }
+	}
+	if err := json.Unmarshal([]byte(body), &compared); code != http.StatusOK || err != nil {
+		t.Fatal(code, err, body)
+	}
+	if compared.Reconciliation.Ours != spend.Total.Cost || compared.Reconciliation.Difference != "0" || len(compared.Rows) == 0 {
+		t.Errorf("our own file: %s", body)
 	}
 }

@@ -20,7 +20,8 @@ const described = "/api/v1/openapi.json"
 // route is an operation and what answers it.
 type route struct {
 	openapi.Route
-	serve gin.HandlerFunc
+	serve  gin.HandlerFunc
+	itself bool // serve looks at the key; else it has to be an admin's for every tenant
 }
 
 // routes are those of the service itself: its health, and what needs the pricer or the
@@ -34,21 +35,23 @@ func (a *App) routes() []route {
 		"clickhouse": openapi.Fields{"ready": openapi.Bool(), "waits_for?": text, "version?": text, "embedded?": openapi.Bool(), "restarts?": openapi.Schema{"type": "integer", "minimum": 0}}}
 	return []route{
 		{openapi.Route{Method: http.MethodGet, Path: "/livez", Tag: "Service", Open: true, About: "Says that the process runs.", OK: openapi.Fields{"status": openapi.Schema{"const": "ok"}}},
-			func(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"status": "ok"}) }},
+			func(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"status": "ok"}) }, false},
 		{openapi.Route{Method: http.MethodGet, Path: "/readyz", Tag: "Service", Open: true, About: "Says what is accepted, and what each part waits for.", OK: ready,
-			Answers: map[int]openapi.Answer{http.StatusServiceUnavailable: json("No data is taken; ingest.refusing says why.", ready)}}, a.readyz},
+			Answers: map[int]openapi.Answer{http.StatusServiceUnavailable: json("No data is taken; ingest.refusing says why.", ready)}}, a.readyz, false},
 		{openapi.Route{Method: http.MethodGet, Path: "/metrics", Tag: "Service", Roles: []string{string(schema.KeyRead)}, Basic: true, About: "Tells the metrics of the service, for Prometheus. Needs a key for every tenant.",
-			Answers: map[int]openapi.Answer{http.StatusOK: {About: "The metrics.", Content: map[string]any{"text/plain": text, "application/openmetrics-text": text}}}}, a.metrics},
+			Answers: map[int]openapi.Answer{http.StatusOK: {About: "The metrics.", Content: map[string]any{"text/plain": text, "application/openmetrics-text": text}}}}, a.metrics, false},
 		{openapi.Route{Method: http.MethodGet, Path: "/api/v1/prices", Tag: "Prices", About: "Lists the prices in force. Needs a key for every tenant.",
 			Params: []openapi.Param{{Name: "provider", About: "Only this provider's.", Schema: text}},
-			OK:     openapi.Fields{"origins": []price.Origin{}, "rejected": []price.Rejection{}, "prices": []price.Listing{}}, Fails: []int{400}}, a.prices},
+			OK:     openapi.Fields{"origins": []price.Origin{}, "rejected": []price.Rejection{}, "prices": []price.Listing{}}, Fails: []int{400}}, a.prices, false},
 		{openapi.Route{Method: http.MethodGet, Path: "/api/v1/prices/check", Tag: "Prices", About: "Lists models that were seen and have no price, with names that look like them. Needs a key for every tenant.",
-			OK: openapi.Fields{"unpriced": []unpriced{}}, Fails: []int{400, 503}}, a.pricesCheck},
+			OK: openapi.Fields{"unpriced": []unpriced{}}, Fails: []int{400, 503}}, a.pricesCheck, false},
 		{openapi.Route{Method: http.MethodPost, Path: "/api/v1/reprice", Tag: "Prices", About: "Prices calls again with the prices of now and posts corrections, or with dry_run tells what they would change. Needs a key for every tenant.",
 			Body: openapi.Input(ingest.Repricing{}, openapi.Fields{"since": openapi.Text(openapi.Schema{"format": "date-time"}, "Calls that started at or after this, from 1971 on.")}, "since"),
-			OK:   ingest.Repriced{}, Fails: []int{400, 409, 415, 503}}, a.reprice},
+			OK:   ingest.Repriced{}, Fails: []int{400, 409, 415, 503}}, a.reprice, false},
+		{openapi.Route{Method: http.MethodPost, Path: "/api/v1/adjust", Tag: "Prices", About: "Posts an amount that a person decided about, once for an id.",
+			Body: openapi.Input(adjustment{}, openapi.Fields{}, "tenant", "id", "amount", "at", "reason"), OK: adjusted{}, Fails: []int{400, 409, 415, 503}}, a.adjust, true},
 		{openapi.Route{Method: http.MethodPost, Path: "/api/v1/reload", Tag: "Service", About: "Reads configuration, keys, policy and prices again. After a failure everything is as it was. Needs a key for every tenant.",
-			OK: openapi.Fields{"status": openapi.Schema{"const": "reloaded"}}, Fails: []int{400, 415}}, a.reload},
+			OK: openapi.Fields{"status": openapi.Schema{"const": "reloaded"}}, Fails: []int{400, 415}}, a.reload, false},
 	}
 }
 
@@ -59,7 +62,7 @@ func (a *App) mount(r gin.IRouter, others []openapi.Route) {
 	own := a.routes()
 	for _, x := range own {
 		serve := x.serve
-		if strings.HasPrefix(x.Path, "/api/") {
+		if strings.HasPrefix(x.Path, "/api/") && !x.itself {
 			serve = a.operator(x.Names(), serve)
 		}
 		r.Handle(x.Method, x.Path, serve)

@@ -47,6 +47,12 @@ func (g *global) base() (string, error) {
 	return scheme + "://" + cfg.Listen.HTTP, nil
 }
 
+// upload is a body that is sent as it is.
+type upload struct {
+	typ  string
+	data io.Reader
+}
+
 // call sends one request and returns the body of a success.
 func (g *global) call(ctx context.Context, method, path string, query url.Values, body any) ([]byte, error) {
 	resp, err := g.send(ctx, method, path, query, body)
@@ -68,12 +74,17 @@ func (g *global) send(ctx context.Context, method, path string, query url.Values
 		return nil, err
 	}
 	var rd io.Reader
-	if body != nil {
-		b, err := json.Marshal(body)
+	typ := "application/json"
+	switch b := body.(type) {
+	case nil:
+	case upload:
+		rd, typ = b.data, b.typ
+	default:
+		text, err := json.Marshal(body)
 		if err != nil {
 			return nil, err
 		}
-		rd = bytes.NewReader(b)
+		rd = bytes.NewReader(text)
 	}
 	u := base + path
 	if len(query) > 0 {
@@ -84,7 +95,7 @@ func (g *global) send(ctx context.Context, method, path string, query url.Values
 		return nil, usageError{err}
 	}
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", typ)
 	}
 	if g.key != "" {
 		req.Header.Set("Authorization", "Bearer "+g.key)
@@ -112,10 +123,10 @@ func (g *global) send(ctx context.Context, method, path string, query url.Values
 
 // filters are the flags of every question.
 type filters struct {
-	from, to, groupBy, interval, asOf string
-	tenants, where                    []string
-	limit                             int
-	csv                               bool
+	from, to, groupBy, interval, asOf, currency string
+	tenants, where                              []string
+	limit                                       int
+	csv                                         bool
 }
 
 func (f *filters) flags(c *cobra.Command, group string) {
@@ -143,6 +154,7 @@ func (f *filters) query() (url.Values, error) {
 	set("group_by", f.groupBy)
 	set("interval", f.interval)
 	set("as_of", f.asOf)
+	set("currency", f.currency)
 	q["tenant"] = f.tenants
 	if f.limit > 0 {
 		set("limit", fmt.Sprint(f.limit))

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -43,6 +44,7 @@ func closeCommand(g *global) *cobra.Command {
 
 func closeShowCommand(g *global) *cobra.Command {
 	var tenants []string
+	var currency string
 	var csv bool
 	c := &cobra.Command{Use: "show [MONTH]", Short: "A closed month beside what is known now, or which months are closed", Args: cobra.MaximumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 		q := url.Values{"tenant": tenants}
@@ -55,18 +57,31 @@ func closeShowCommand(g *global) *cobra.Command {
 			})
 		}
 		q.Set("period", args[0])
+		if currency != "" {
+			q.Set("currency", currency)
+		}
 		return g.ask(cmd, "/api/v1/close", q, printClose)
 	}}
 	c.Flags().StringSliceVar(&tenants, "tenant", nil, "tenant (repeatable)")
+	c.Flags().StringVar(&currency, "currency", "", "of a month: its days also in this currency, at the rates of fx.files")
 	c.Flags().BoolVar(&csv, "csv", false, "print CSV")
 	return c
 }
 
 func printClose(w io.Writer, d map[string]any) error {
-	if err := table(w, rowsOf(d, "rows"), "tenant", "provider", "model", "frozen usd=frozen_usd", "now usd=current_usd", "adjustment usd=adjustment_usd", "calls=adjustment_calls"); err != nil {
+	cols := []string{"tenant", "provider", "model", "frozen usd=frozen_usd", "now usd=current_usd", "adjustment usd=adjustment_usd", "calls=adjustment_calls"}
+	currency, converted := d["currency"].(string)
+	if converted {
+		low := strings.ToLower(currency)
+		cols = append(cols, "frozen "+low+"=frozen", "now "+low+"=current", "adjustment "+low+"=adjustment")
+	}
+	if err := table(w, rowsOf(d, "rows"), cols...); err != nil {
 		return err
 	}
 	t, _ := d["total"].(map[string]any)
+	if converted {
+		fmt.Fprintf(w, "closed at %s %s, now %s %s, adjusted by %s %s; %s\n", cell(t["frozen"]), currency, cell(t["current"]), currency, cell(t["adjustment"]), currency, ratesSaid(d))
+	}
 	_, err := fmt.Fprintf(w, "closed at %s USD, now %s USD, adjusted by %s USD\n", cell(t["frozen_usd"]), cell(t["current_usd"]), cell(t["adjustment_usd"]))
 	return err
 }

@@ -227,6 +227,10 @@ func explainCommand(g *global) *cobra.Command {
 		q := map[string][]string{"trace_id": {args[0]}, "limit": {"1000"}}
 		return g.ask(cmd, "/api/v1/calls", q, func(w io.Writer, d map[string]any) error {
 			for _, c := range rowsOf(d, "calls") {
+				if adj, ok := c["adjustment"].(map[string]any); ok {
+					fmt.Fprintf(w, "%s adjustment %s\n  reason     %s\n  posted     by %s on %s\n  cost       %s USD, %s %s\n", cell(c["span_id"]), cell(adj["id"]), cell(adj["reason"]), cell(adj["by"]), cell(c["recorded_at"]), cell(c["cost_usd"]), cell(c["amount"]), cell(c["currency"]))
+					continue
+				}
 				fmt.Fprintf(w, "%s %s  [%s]  %s\n", cell(c["span_id"]), cell(c["name"]), cell(c["scope"]), cell(c["kind"]))
 				decision := fmt.Sprintf("%s model calls, %s tool calls, %s retries, %s fallbacks, %s hedges", cell(c["model_calls"]), cell(c["tool_calls"]), cell(c["retries"]), cell(c["fallbacks"]), cell(c["hedges"]))
 				if c["aggregate"] == true {

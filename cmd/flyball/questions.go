@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ func spendCommand(g *global) *cobra.Command {
 	}}
 	f.flags(c, "tenant,model")
 	c.Flags().StringVar(&f.interval, "interval", "", "a row per interval, e.g. 1h or 1d")
+	c.Flags().StringVar(&f.currency, "currency", "", "also in this currency, at the rates of fx.files")
 	c.Flags().StringVar(&f.asOf, "as-of", "", "what was known at the end of a UTC day, or before an instant")
 	return c
 }
@@ -39,12 +41,35 @@ func printSpend(w io.Writer, d map[string]any, by string, interval bool) error {
 	if interval {
 		cols = append(cols, "at")
 	}
+	t, _ := d["total"].(map[string]any)
+	currency, converted := d["currency"].(string)
+	if converted {
+		cols = append(cols, strings.ToLower(currency)+"=cost")
+	}
 	if err := table(w, rowsOf(d, "rows"), append(cols, "calls", "usd=cost_usd", "unpriced=unpriced_calls", "unknown=unknown_calls")...); err != nil {
 		return err
 	}
-	t, _ := d["total"].(map[string]any)
+	if converted {
+		fmt.Fprintf(w, "total %s %s; %s\n", cell(t["cost"]), currency, ratesSaid(d))
+	}
 	_, err := fmt.Fprintf(w, "total %s USD for %s calls; beside it %s without a price, %s of unknown usage, %s from sampled traces\n", cell(t["cost_usd"]), cell(t["calls"]), cell(t["unpriced_calls"]), cell(t["unknown_calls"]), cell(t["sampled_calls"]))
 	return err
+}
+
+// ratesSaid says which rates an answer in another currency was made with.
+func ratesSaid(d map[string]any) string {
+	var sources []string
+	carried := 0
+	rates := rowsOf(d, "rates")
+	for _, r := range rates {
+		if r["carried"] == true {
+			carried++
+		}
+		if s := cell(r["source"]); !slices.Contains(sources, s) {
+			sources = append(sources, s)
+		}
+	}
+	return fmt.Sprintf("rates of %d days from %s, %d of them that of an earlier day", len(rates), strings.Join(sources, ", "), carried)
 }
 
 func amplificationCommand(g *global) *cobra.Command {

@@ -125,5 +125,36 @@ LIMIT 500`)},
 			{name: "no_price", title: "Without a price, net", unit: count},
 			{name: "no_usage", title: "Unknown usage, net", unit: count},
 		}})
+
+	d.row("Beside the providers' bills")
+	d.list(panel{title: "Comparisons with bills", width: 24, height: 10, unit: count,
+		about: "The newest comparison of each provider's bill over these days (flyball reconcile), by UTC day and model or item of the bill, the largest difference first. The parts sum to the bill less our figure; price or volume is what a bill without tokens leaves open. Calls without a cost and sampled traces are why ours may be too low.",
+		queries: []query{ask(`
+SELECT day, provider, if(model = '', item, model) AS what, toFloat64(ours) / 1e12 AS our_usd, toFloat64(theirs) / 1e12 AS their_usd, toFloat64(theirs - ours) / 1e12 AS difference,
+    toFloat64(priced) / 1e12 AS by_price, toFloat64(only_ours) / 1e12 AS by_ours, toFloat64(only_theirs) / 1e12 AS by_theirs, toFloat64(rounding) / 1e12 AS by_rounding, toFloat64(unsplit) / 1e12 AS open_usd,
+    unpriced AS no_price, unknown AS no_usage, sampled AS in_samples, made_at AS compared_at, made_by AS compared_by
+FROM reconciliations
+WHERE line > 0 AND day >= toDate($__fromTime, 'UTC') AND day < $__toTime AND (provider, day, made_at) IN (
+    SELECT provider, day, max(made_at) FROM reconciliations WHERE line > 0 AND day >= toDate($__fromTime, 'UTC') AND day < $__toTime GROUP BY provider, day)
+ORDER BY abs(difference) DESC, day, provider, what
+LIMIT 500`)},
+		columns: []column{
+			{name: "day", title: "Day", unit: date},
+			{name: "provider", title: "Provider", unit: words},
+			{name: "what", title: "Model, or item of the bill", unit: words},
+			{name: "our_usd", title: "Ours", unit: usd},
+			{name: "their_usd", title: "Theirs", unit: usd},
+			{name: "difference", title: "Difference", unit: usd},
+			{name: "by_price", title: "Priced differently", unit: usd},
+			{name: "by_ours", title: "Only ours", unit: usd},
+			{name: "by_theirs", title: "Only theirs", unit: usd},
+			{name: "by_rounding", title: "Rounding", unit: usd},
+			{name: "open_usd", title: "Price or volume", unit: usd},
+			{name: "no_price", title: "Without a price", unit: count, steps: warnAny},
+			{name: "no_usage", title: "Unknown usage", unit: count, steps: warnAny},
+			{name: "in_samples", title: "Of sampled traces", unit: count, steps: warnAny},
+			{name: "compared_at", title: "Compared", unit: date},
+			{name: "compared_by", title: "By", unit: words},
+		}})
 	return d
 }

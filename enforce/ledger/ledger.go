@@ -551,6 +551,10 @@ func (l *Ledger) Apply(e *schema.Entry, received int64) error {
 		if l.chunk < f.since || len(f.Match) > 0 && !Matches(e, f.Match) {
 			continue
 		}
+		// What a person booked belongs to no run, and is no part of a ratio.
+		if e.Source == schema.SourceAdjustment && (f.PerRun || slices.Contains(f.Scope, directive.Run)) {
+			continue
+		}
 		start, end := l.bounds(f, e.Tenant, e.Start)
 		l.key = appendKey(l.key[:0], 'a', f, start, func(d directive.Dim) string { return dimOf(e, d) }, e.Tenant)
 		// The entries of a record are mostly of few runs, one after the other.

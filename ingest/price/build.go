@@ -346,6 +346,20 @@ func (c *Catalogue) Known(tenant, provider, model string) bool {
 	return len(c.choose(&q).lines) > 0
 }
 
+// NameOf is the name under which calls of a model are reported together: that of the
+// alias, without router, geography, version and date. listed says whether an alias or
+// a line knows it.
+func (c *Catalogue) NameOf(tenant, provider, model string) (name string, listed bool) {
+	if _, m, ok := c.alias(tenant, provider, model); ok {
+		model, listed = m, true
+	}
+	name = Canonical(provider, model)
+	for _, region := range [...]string{"regional.", "global."} {
+		name = strings.TrimPrefix(name, region)
+	}
+	return name, listed || c.Known(tenant, provider, model)
+}
+
 // makers are the providers that make models, asked before those who resell them.
 var makers = []string{"openai", "anthropic", "google", "mistral", "deepseek", "x-ai", "cohere", "meta"}
 

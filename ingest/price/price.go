@@ -384,19 +384,11 @@ func (c *Catalogue) exactComponent(l *line, n, rate uint64, milli bool, discount
 }
 
 func roundHalfEven(v *big.Rat) (schema.Money, bool) {
-	quo, rem := new(big.Int).QuoRem(v.Num(), v.Denom(), new(big.Int))
-	switch rem.Lsh(rem, 1).Cmp(v.Denom()) {
-	case 1:
-		quo.Add(quo, big.NewInt(1))
-	case 0:
-		if quo.Bit(0) == 1 {
-			quo.Add(quo, big.NewInt(1))
-		}
-	}
-	if !quo.IsInt64() {
+	n := schema.RoundHalfEven(v)
+	if !n.IsInt64() {
 		return 0, false
 	}
-	return schema.Money(quo.Int64()), true
+	return schema.Money(n.Int64()), true
 }
 
 // exposure is what a guard counts for a call without a cost: its tokens at the

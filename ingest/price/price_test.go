@@ -208,6 +208,32 @@ aliases:
 	f("arn:aws:bedrock:eu-west-1:000000000000:application-inference-profile/mapped", "0.26")
 }
 
+// A bill's name of a model and ours meet in one, whatever the spelling.
+func TestNameOf(t *testing.T) {
+	c := load(t, `
+prices:
+  - {provider: bedrock, models: [regional.claude-x-4-5], per_million: {input: "2.20", output: "6.60"}}
+  - {provider: openai, models: [m-5], per_million: {input: "1"}}
+aliases:
+  - {tenant: t-1, provider: azure, model: prod-chat, is: {provider: openai, model: m-5}}
+`)
+	f := func(tenant, provider, model, want string, listed bool) {
+		t.Helper()
+		if got, ok := c.NameOf(tenant, provider, model); got != want || ok != listed {
+			t.Errorf("%s %s: got %q %v, want %q %v", provider, model, got, ok, want, listed)
+		}
+	}
+	f("", "openai", "M-5-2026-01-15", "m-5", true)
+	f("", "openai", "openai/m-5", "m-5", true)
+	f("t-1", "azure", "prod-chat", "m-5", true)
+	f("t-2", "azure", "prod-chat", "prod-chat", false)
+	for _, name := range []string{"claude-x-4-5", "us.anthropic.claude-x-4-5-20250929-v1:0", "anthropic.claude-x-4-5", "regional.claude-x-4-5"} {
+		f("", "bedrock", name, "claude-x-4-5", true)
+	}
+	f("", "openai", "web search tool calls", "web search tool calls", false)
+	f("", "openai", "", "", false)
+}
+
 func TestDeploymentAliases(t *testing.T) {
 	c := load(t, `
 prices:

@@ -73,7 +73,7 @@ func (a *Assembler) repriceForgotten(net []schema.Entry, t *trace, dry bool, now
 	a.batch.Reset(at)
 	for i := range net {
 		e := &net[i]
-		if e.Posting.Status == schema.CostNone || e.Posting.Aggregate || e.Posting.DuplicateOf != "" || t != nil && t.find(e.Span, e.Part) >= 0 {
+		if e.Posting.Status == schema.CostNone || e.Posting.Aggregate || e.Posting.DuplicateOf != "" || e.Source == schema.SourceAdjustment || t != nil && t.find(e.Span, e.Part) >= 0 {
 			continue
 		}
 		c, old := e.Call, e.Posting

@@ -37,7 +37,7 @@ CREATE TABLE journal
     `duration_ns` Int64 CODEC(ZSTD(1)),
     `parent_span_id` FixedString(8),
     `run_id` String CODEC(ZSTD(1)),
-    `kind` Enum8('other' = 0, 'request' = 1, 'agent' = 2, 'workflow' = 3, 'model' = 4, 'embedding' = 5, 'rerank' = 6, 'image' = 7, 'speech' = 8, 'transcription' = 9, 'tool' = 10, 'retrieval' = 11, 'guardrail' = 12, 'http' = 13),
+    `kind` Enum8('other' = 0, 'request' = 1, 'agent' = 2, 'workflow' = 3, 'model' = 4, 'embedding' = 5, 'rerank' = 6, 'image' = 7, 'speech' = 8, 'transcription' = 9, 'tool' = 10, 'retrieval' = 11, 'guardrail' = 12, 'http' = 13, 'adjustment' = 14),
     `name` String CODEC(ZSTD(1)),
     `operation` String CODEC(ZSTD(1)),
     `provider` String CODEC(ZSTD(1)),
@@ -95,7 +95,7 @@ CREATE TABLE journal
     `hidden_cause` Enum8('' = 0, 'rate_limited' = 1, 'overloaded' = 2, 'timeout' = 3, 'server_error' = 4, 'client_error' = 5, 'refused' = 6, 'cancelled' = 7, 'tool_error' = 8, 'budget' = 9, 'unknown' = 10),
     `failure` Enum8('' = 0, 'rate_limited' = 1, 'overloaded' = 2, 'timeout' = 3, 'server_error' = 4, 'client_error' = 5, 'refused' = 6, 'cancelled' = 7, 'tool_error' = 8, 'budget' = 9, 'unknown' = 10),
     `http_status` UInt16 CODEC(ZSTD(1)),
-    `source` Enum8('span' = 0, 'log' = 1, 'limiter' = 2),
+    `source` Enum8('span' = 0, 'log' = 1, 'limiter' = 2, 'adjustment' = 3),
     `model_calls` UInt32 COMMENT 'logical calls, retries not among them' CODEC(ZSTD(1)),
     `tool_calls` UInt32 COMMENT 'logical calls, retries not among them' CODEC(ZSTD(1)),
     `retries` UInt32 COMMENT 'retries with a span of their own' CODEC(ZSTD(1)),
@@ -139,6 +139,44 @@ CREATE TABLE limiter_samples
 ENGINE = ReplacingMergeTree(recorded_at)
 PARTITION BY toYYYYMM(recorded_at)
 ORDER BY (tenant, metric, toStartOfHour(at), series, at, started_at)
+SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 8192;
+
+-- reconciliations
+CREATE TABLE reconciliations
+(
+    `id` String,
+    `line` UInt32 COMMENT '0 is the run itself',
+    `source` String COMMENT 'openai, anthropic or focus',
+    `sha256` String COMMENT 'of the file, in hex',
+    `tenants` String COMMENT 'whose calls were compared, a JSON list; [] is everybody',
+    `starts_on` Date COMMENT 'first UTC day',
+    `ends_on` Date COMMENT 'the day after the last',
+    `made_at` DateTime64(6, 'UTC'),
+    `made_by` String COMMENT 'the name of the key',
+    `skipped_rows` Int64 COMMENT 'of the file that are about something else',
+    `skipped` Int128 COMMENT '1e-12 USD',
+    `day` Date,
+    `provider` String,
+    `model` String,
+    `item` String COMMENT 'of the bill that names no known model',
+    `ours` Int128 COMMENT '1e-12 USD',
+    `theirs` Int128 COMMENT '1e-12 USD',
+    `priced` Int128 COMMENT 'both saw it, at another price',
+    `only_ours` Int128 COMMENT 'we saw it, the bill does not have it: never above 0 for money spent',
+    `only_theirs` Int128 COMMENT 'the bill has it, we did not see it',
+    `rounding` Int128,
+    `unsplit` Int128 COMMENT 'price or volume: the bill has no tokens that would tell',
+    `our_tokens` Int64,
+    `their_tokens` Nullable(Int64) COMMENT 'NULL where the bill does not say',
+    `bill_rows` Int64,
+    `calls` Int64,
+    `unpriced` Int64,
+    `unknown` Int64,
+    `estimated` Int64,
+    `sampled` Int64
+)
+ENGINE = MergeTree
+ORDER BY (made_at, id, line)
 SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 8192;
 
 -- run_info
@@ -256,7 +294,7 @@ CREATE TABLE spend_15m
     `tenant` String,
     `at` DateTime('UTC') CODEC(Delta(4), ZSTD(1)),
     `booked_on` Date,
-    `kind` Enum8('other' = 0, 'request' = 1, 'agent' = 2, 'workflow' = 3, 'model' = 4, 'embedding' = 5, 'rerank' = 6, 'image' = 7, 'speech' = 8, 'transcription' = 9, 'tool' = 10, 'retrieval' = 11, 'guardrail' = 12, 'http' = 13),
+    `kind` Enum8('other' = 0, 'request' = 1, 'agent' = 2, 'workflow' = 3, 'model' = 4, 'embedding' = 5, 'rerank' = 6, 'image' = 7, 'speech' = 8, 'transcription' = 9, 'tool' = 10, 'retrieval' = 11, 'guardrail' = 12, 'http' = 13, 'adjustment' = 14),
     `provider` String,
     `model` String,
     `user` String,
@@ -310,7 +348,7 @@ CREATE MATERIALIZED VIEW spend_15m_mv TO spend_15m
     `tenant` String,
     `at` DateTime('UTC'),
     `booked_on` Date,
-    `kind` Enum8('other' = 0, 'request' = 1, 'agent' = 2, 'workflow' = 3, 'model' = 4, 'embedding' = 5, 'rerank' = 6, 'image' = 7, 'speech' = 8, 'transcription' = 9, 'tool' = 10, 'retrieval' = 11, 'guardrail' = 12, 'http' = 13),
+    `kind` Enum8('other' = 0, 'request' = 1, 'agent' = 2, 'workflow' = 3, 'model' = 4, 'embedding' = 5, 'rerank' = 6, 'image' = 7, 'speech' = 8, 'transcription' = 9, 'tool' = 10, 'retrieval' = 11, 'guardrail' = 12, 'http' = 13, 'adjustment' = 14),
     `provider` String,
     `model` String,
     `user` String,

@@ -1,0 +1,204 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+
+	"github.com/flyball/flyball/schema"
+)
+
+// conversion is the currency of an answer beside USD: the rate of each day that has
+// a cost. The zero value is none.
+type conversion struct {
+	currency string
+	days     []converted
+	known    *schema.Rates
+}
+
+// converted is a day of the request's zone and the rate that is used for it.
+type converted struct {
+	day time.Time // midnight UTC stands for the date
+	schema.Rate
+}
+
+// carried reports whether the rate is that of an earlier day.
+func (c converted) carried() bool { return !c.Day.Equal(c.day) }
+
+var currencyForm = regexp.MustCompile(`^[A-Z]{3}$`)
+
+// currency reads currency=, and finds the rates of the days on which q's lines cost
+// something. A day without a rate has the last earlier one; none at all is an error
+// that names the day.
+func (a *API) currency(ctx context.Context, r *request, q *question) (conversion, error) {
+	v, ok := r.GetQuery("currency")
+	if !ok || v == "USD" {
+		return conversion{}, nil
+	}
+	if !currencyForm.MatchString(v) {
+		return conversion{}, badRequest("currency %q: want a code such as EUR", v)
+	}
+	var rates *schema.Rates
+	if a.o.Rates != nil {
+		rates = a.o.Rates()
+	}
+	if list := rates.Currencies(); !slices.Contains(list, v) {
+		have := "there are none"
+		if len(list) > 0 {
+			have = "there are those of " + strings.Join(list, ", ")
+		}
+		return conversion{}, badRequest("no rate of %s is known, %s; name files with date,currency,rate in fx.files, or ask in USD", v, have)
+	}
+	out := conversion{currency: v, known: rates}
+	q.vars["FXDay"] = "toDate(s.at, '" + quoteZone(r.zone) + "')"
+	var missing error
+	err := a.ask(ctx, r, "fx_days.sql", q, func(get func(string) any) {
+		day := get("day").(time.Time).UTC()
+		rate, ok := rates.On(v, day)
+		if !ok && missing == nil {
+			missing = out.lacks(day)
+		}
+		out.days = append(out.days, converted{day, rate})
+	})
+	if err == nil {
+		err = missing
+	}
+	return out, err
+}
+
+// apply makes a question one in that currency: each sum of a day is converted at the
+// day's rate and rounded, what is shown are sums of those.
+func (c conversion) apply(q *question) {
+	q.vars["FX"] = c.currency != ""
+	if c.currency == "" {
+		return
+	}
+	days, rates := make([]string, len(c.days)), make([]string, len(c.days))
+	for i, d := range c.days {
+		days[i], rates[i] = d.day.Format(time.DateOnly), d.Pico().String()
+	}
+	q.args = append(q.args, clickhouse.Named("fx_days", days), clickhouse.Named("fx_rates", rates))
+}
+
+// lacks says that a day has no rate.
+func (c conversion) lacks(day time.Time) error {
+	return badRequest("no rate of %s on %s or before; add one to the files of fx.files, or begin later", c.currency, day.Format(time.DateOnly))
+}
+
+const fxRounding = "half even to 1e-12 for each row and day; a total is the sum of its rows"
+
+// say tells in an answer which rates it was made with.
+func (c conversion) say(r *request, answer row) {
+	if c.currency == "" {
+		return
+	}
+	list := make([]row, len(c.days))
+	carried := 0
+	for i, d := range c.days {
+		list[i] = row{"day": d.day.Format(time.DateOnly), "usd": d.Text, "of": d.Day.Format(time.DateOnly), "source": d.Source, "carried": d.carried()}
+		if d.carried() {
+			carried++
+		}
+	}
+	answer["currency"], answer["rates"], answer["rounding"] = c.currency, list, fxRounding
+	c.header(r.Writer.Header(), carried)
+}
+
+// header says the same in short, for files.
+func (c conversion) header(h http.Header, carried int) {
+	var sources []string
+	for _, d := range c.days {
+		if !slices.Contains(sources, d.Source) {
+			sources = append(sources, d.Source)
+		}
+	}
+	h.Set("X-Flyball-Currency", fmt.Sprintf("%s; days=%d; carried=%d; sources=%q", c.currency, len(c.days), carried, strings.Join(sources, " ")))
+}
+
+// String is different for different rates.
+func (c conversion) String() string {
+	var b strings.Builder
+	b.WriteString(c.currency)
+	for _, d := range c.days {
+		fmt.Fprintf(&b, " %s=%s", d.day.Format(time.DateOnly), d.Rate)
+	}
+	return b.String()
+}
+
+// convert puts the rows of a FOCUS file into another currency. Unit prices are rounded
+// to 1e-12, and quantity times price stays the cost; what that leaves of a day's sum,
+// converted as a whole, is a remainder.
+func (s *sheet) convert(c conversion) error {
+	if c.currency == "" {
+		return nil
+	}
+	s.fx = c
+	type sums struct{ billed, list, billedNow, listNow *big.Rat }
+	groups := map[*focusCounts]*sums{}
+	var order []*focusCounts
+	for _, r := range slices.Clone(s.rows) {
+		rate, ok := s.rate(r)
+		if !ok {
+			if r.billed.Sign() == 0 && r.listCost.Sign() == 0 {
+				continue
+			}
+			return c.lacks(r.day.In(s.zone))
+		}
+		g := s.count(&r.focusGroup)
+		t := groups[g]
+		if t == nil {
+			t = &sums{new(big.Rat), new(big.Rat), new(big.Rat), new(big.Rat)}
+			groups[g] = t
+			order = append(order, g)
+		}
+		t.billed.Add(t.billed, r.billed)
+		t.list.Add(t.list, r.listCost)
+		if r.basis == basisUnit {
+			r.list, r.contracted = fromUSD(rate, r.list), fromUSD(rate, r.contracted)
+			r.listCost, r.billed = new(big.Rat).Mul(r.list, r.pricing), new(big.Rat).Mul(r.contracted, r.pricing)
+		} else {
+			r.listCost, r.billed = fromUSD(rate, r.listCost), fromUSD(rate, r.billed)
+		}
+		t.billedNow.Add(t.billedNow, r.billed)
+		t.listNow.Add(t.listNow, r.listCost)
+	}
+	for _, c := range s.order {
+		if rate, ok := s.rate(&focusRow{focusGroup: c.group}); ok {
+			c.wasted = fromUSD(rate, c.wasted)
+		}
+	}
+	for _, g := range order {
+		t := groups[g]
+		rate, _ := s.rate(&focusRow{focusGroup: g.group})
+		billed, list := fromUSD(rate, t.billed), fromUSD(rate, t.list)
+		billed.Sub(billed, t.billedNow)
+		list.Sub(list, t.listNow)
+		if billed.Sign() != 0 || list.Sign() != 0 {
+			of := g.group
+			of.line, of.tier, of.currency, of.reason = "", "", "", ""
+			s.add(focusRow{focusGroup: of, basis: basisRemainder, status: "priced", component: "remainder", meterName: "Rounding of the conversion", listCost: list, billed: billed})
+		}
+	}
+	return nil
+}
+
+// rate is that of a row's day.
+func (s *sheet) rate(r *focusRow) (schema.Rate, bool) {
+	y, m, d := r.day.In(s.zone).Date()
+	return s.fx.known.On(s.fx.currency, time.Date(y, m, d, 0, 0, 0, 0, time.UTC))
+}
+
+// fromUSD converts an exact amount of USD and rounds it to 1e-12.
+func fromUSD(rate schema.Rate, v *big.Rat) *big.Rat {
+	pico := new(big.Rat).Mul(v, new(big.Rat).SetInt64(schema.PicoPerUSD))
+	pico.Mul(pico, new(big.Rat).SetInt64(schema.PicoPerUSD))
+	pico.Quo(pico, new(big.Rat).SetInt(rate.Pico()))
+	return new(big.Rat).SetFrac(schema.RoundHalfEven(pico), big.NewInt(schema.PicoPerUSD))
+}

@@ -1,0 +1,160 @@
+package query
+
+import (
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flyball/flyball/schema"
+)
+
+// euros is a file of rates: none before 2026-03-05, none of its own on the 11th.
+func euros(t *testing.T) *schema.Rates {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "ecb.csv")
+	if err := os.WriteFile(name, []byte("date,currency,rate\n2026-03-05,EUR,1.0842\n2026-03-09,EUR,1.25\n2026-03-10,EUR,3\n2026-03-12,EUR,0.7\n2026-03-31,EUR,1.5\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := schema.LoadRates([]string{name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func withEuros(t *testing.T) func(*Options) {
+	r := euros(t)
+	return func(o *Options) { o.Rates = func() *schema.Rates { return r } }
+}
+
+func TestSpendInAnotherCurrency(t *testing.T) {
+	s := newStore(t, withEuros(t))
+	tr := newTrace("t-1", "r", 1, nil)
+	s.post(
+		at(tr.add(schema.KindModel, priced("1")), "2026-03-09T23:59:59Z", "2026-03-12T00:00:00Z"),
+		at(tr.add(schema.KindModel, priced("1")), "2026-03-10T00:00:00Z", "2026-03-12T00:00:00Z"),
+		at(tr.add(schema.KindModel, priced("-1"), model("m-6")), "2026-03-10T23:00:00Z", "2026-03-12T00:00:00Z"),
+		at(tr.add(schema.KindModel, priced("2"), model("m-6")), "2026-03-11T10:00:00Z", "2026-03-12T00:00:00Z"),
+		at(tr.add(schema.KindModel, status(schema.CostUnknown), model("m-7")), "2026-03-01T10:00:00Z", "2026-03-12T00:00:00Z"))
+	m := s.get("/api/v1/spend?group_by=model&from=2026-03-09&to=2026-03-13&currency=EUR")
+	// 1/1.25 + 1/3; the 11th has the rate of the 10th: -1/3 + 2/3, each rounded.
+	equal(t, "rows", show(list(m["rows"]), "model", "cost_usd", "cost", "currency"), "m-5 2 1.133333333333 EUR\nm-6 1 0.333333333334 EUR")
+	equal(t, "total", show([]map[string]any{m["total"].(map[string]any)}, "cost_usd", "cost"), "3 1.466666666667")
+	equal(t, "rates", show(list(m["rates"]), "day", "usd", "of", "source", "carried"), "2026-03-09 1.25 2026-03-09 ecb.csv false\n2026-03-10 3 2026-03-10 ecb.csv false\n2026-03-11 3 2026-03-10 ecb.csv true")
+	h, file := s.file("/api/v1/spend?group_by=model&from=2026-03-09&to=2026-03-13&currency=EUR&format=csv")
+	equal(t, "file", columns(t, file, "model", "cost", "currency", "cost_usd"), "m-5 1.133333333333 EUR 2\nm-6 0.333333333334 EUR 1")
+	equal(t, "header", h.Get("X-Flyball-Currency"), `EUR; days=3; carried=1; sources="ecb.csv"`)
+	day := s.get("/api/v1/spend?group_by=&interval=1d&from=2026-03-09&to=2026-03-13&currency=EUR")
+	equal(t, "days", show(list(day["rows"]), "at", "cost"), "2026-03-09T00:00:00Z 0.8\n2026-03-10T00:00:00Z 0\n2026-03-11T00:00:00Z 0.666666666667")
+	page := s.get("/api/v1/spend?group_by=model&from=2026-03-09&to=2026-03-13&currency=EUR&limit=1")
+	next := s.get("/api/v1/spend?group_by=model&from=2026-03-09&to=2026-03-13&currency=EUR&limit=1&cursor=" + page["next"].(string))
+	if fmt.Sprint(page["total"]) != fmt.Sprint(next["total"]) || show(list(next["rows"]), "cost") != "0.333333333334" {
+		t.Errorf("pages: %v %v", page, next)
+	}
+	if m := s.get("/api/v1/spend?from=2026-03-09&to=2026-03-13&currency=USD"); m["rates"] != nil || list(m["rows"])[0]["cost"] != nil {
+		t.Errorf("in USD: %v", m)
+	}
+	// As of an instant, from the journal.
+	m = s.get("/api/v1/spend?group_by=model&from=2026-03-09&to=2026-03-13&currency=EUR&as_of=2026-03-12T00:00:01Z")
+	equal(t, "as of", show(list(m["rows"]), "model", "cost"), "m-5 1.133333333333\nm-6 0.333333333334")
+
+	// A day without a cost needs no rate, one with a cost does.
+	if m := s.get("/api/v1/spend?from=2026-03-01&to=2026-03-13&currency=EUR"); list(m["rows"])[0]["cost"] != "1.466666666667" {
+		t.Errorf("with a day before the first rate: %v", m)
+	}
+	s.post(at(tr.add(schema.KindModel, priced("1")), "2026-03-04T10:00:00Z", "2026-03-12T00:00:00Z"))
+	s.refuse("/api/v1/spend?from=2026-03-01&to=2026-03-13&currency=EUR", http.StatusBadRequest, "no rate of EUR on 2026-03-04 or before")
+	s.refuse("/api/v1/spend?currency=GBP", http.StatusBadRequest, "no rate of GBP is known, there are those of EUR")
+	s.refuse("/api/v1/spend?currency=euro", http.StatusBadRequest, "want a code such as EUR")
+	s.refuse("/api/v1/amplification?currency=EUR", http.StatusBadRequest, "unknown parameter")
+	plain := newStore(t)
+	plain.refuse("/api/v1/spend?currency=EUR", http.StatusBadRequest, "there are none; name files")
+}
+
+// The database rounds as the integers do here, half even on both sides of zero.
+func TestConversionIsExact(t *testing.T) {
+	s := newStore(t, withEuros(t))
+	rnd := rand.New(rand.NewPCG(5, 6))
+	rates := euros(t)
+	want := new(big.Int)
+	tr := newTrace("t-1", "r", 1, nil)
+	var entries []schema.Entry
+	for i := range 200 {
+		day := time.Date(2026, 3, 5+i%8, 1, 0, 0, 0, time.UTC)
+		v := rnd.Int64N(1<<(10+i%50)) - 1<<(9+i%50)
+		if i < 40 {
+			v = int64(i - 20) // quarters of 1.25 and halves of 1.5 fall in between
+		}
+		e := at(tr.add(schema.KindModel, priced("1"), model(fmt.Sprint("m-", i))), day.Format(time.RFC3339), "2026-04-01T00:00:00Z")
+		e.Posting.Cost = schema.Money(v)
+		entries = append(entries, e)
+		rate, ok := rates.On("EUR", day.Truncate(24*time.Hour))
+		if !ok {
+			t.Fatal(day)
+		}
+		want.Add(want, rate.FromUSD(big.NewInt(v)))
+	}
+	s.post(entries...)
+	m := s.get("/api/v1/spend?group_by=model&from=2026-03-01&to=2026-04-01&currency=EUR")
+	if got := m["total"].(map[string]any)["cost"]; got != usd(want) {
+		t.Errorf("got %v, want %s", got, usd(want))
+	}
+	sum := new(big.Rat)
+	for _, r := range list(m["rows"]) {
+		sum.Add(sum, rat(t, r["cost"].(string)))
+	}
+	if sum.Cmp(rat(t, usd(want))) != 0 {
+		t.Errorf("the rows sum to %s", sum.FloatString(12))
+	}
+}
+
+func TestCloseInAnotherCurrency(t *testing.T) {
+	s := newStore(t, withEuros(t))
+	tr := newTrace("t-1", "r", 1, nil)
+	s.post(at(tr.add(schema.KindModel, priced("1")), "2026-03-09T12:00:00Z", "2026-03-09T12:00:00Z"), at(tr.add(schema.KindModel, priced("1")), "2026-03-10T12:00:00Z", "2026-03-10T12:00:00Z"),
+		at(tr.add(schema.KindModel, priced("50")), "2026-02-28T12:00:00Z", "2026-02-28T12:00:00Z")) // no rate, and none is needed
+	if code, body := s.send("/api/v1/close", "", `{"period":"2026-03","as_of":"2026-04-01"}`); code != http.StatusOK {
+		t.Fatal(code, body)
+	}
+	s.post(at(tr.add(schema.KindModel, priced("0.7"), model("m-late")), "2026-03-12T12:00:00Z", "2026-04-03T00:00:00Z"))
+	m := s.get("/api/v1/close?period=2026-03&currency=EUR")
+	equal(t, "rows", show(list(m["rows"]), "model", "frozen_usd", "frozen", "current", "adjustment", "currency"), "m-5 2 1.133333333333 1.133333333333 0 EUR\nm-late 0 0 1 1 EUR")
+	equal(t, "total", show([]map[string]any{m["total"].(map[string]any)}, "frozen", "current", "adjustment"), "1.133333333333 2.133333333333 1")
+	_, file := s.file("/api/v1/close?period=2026-03&currency=EUR&format=csv")
+	equal(t, "file", columns(t, file, "model", "adjustment", "currency"), "m-5 0 EUR\nm-late 1 EUR")
+
+	// The rollup has expired.
+	if err := s.e.Conn().Exec(t.Context(), "ALTER TABLE spend_15m DELETE WHERE booked_on < '2026-03-10' SETTINGS mutations_sync = 1"); err != nil {
+		t.Fatal(err)
+	}
+	s.refuse("/api/v1/close?period=2026-03&currency=EUR", http.StatusConflict, "no longer all there")
+}
+
+// Quantity times price stays the cost of each row, and the file the sum of spend.
+func TestFocusInAnotherCurrency(t *testing.T) {
+	s := newStore(t, withEuros(t), func(o *Options) { o.Prices = listed })
+	tr := newTrace("t-1", "r", 1, nil)
+	s.post(tr.add(schema.KindModel, priced("0.000138750000"), used("line/m-5", schema.Tokens{Input: 100, CacheRead: 30, Output: 1})), tr.add(schema.KindModel, priced("0.1"), model("m-6"), wasted), tr.add(schema.KindModel, status(schema.CostUnknown), model("m-7")))
+	rows := bills(s.focusRows(during + "&currency=EUR")) // checks each row
+	for _, r := range rows {
+		if r["BillingCurrency"] != "EUR" || r["x_FlyballExchangeRate"] != "3" || r["x_FlyballExchangeRateDay"] != "2026-03-10" || r["x_FlyballExchangeRateSource"] != "ecb.csv" {
+			t.Errorf("row: %v", r)
+		}
+	}
+	spend := s.get("/api/v1/spend?group_by=tenant,provider,model&" + during + "&currency=EUR")
+	if got, want := sumOf(rows, "BilledCost"), spend["total"].(map[string]any)["cost"]; got != want {
+		t.Errorf("the file sums to %s, spend is %v", got, want)
+	}
+	text := pick(rows, "SkuMeter", "x_FlyballCostBasis", "x_FlyballWastedCost")
+	for _, want := range []string{"Input Tokens unit_price", "All Tokens total 0.033333333333", "Calls none"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
