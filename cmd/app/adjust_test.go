@@ -68,7 +68,7 @@ kill: {multiple: 2, floor: "1", exempt: [critical], mode: enforce}
 	f("boss-1", body("colour", "red"), 400, `unknown field \"colour\"`)
 	f("boss-1", body("currency", "GBP"), 400, "no rate of GBP on")
 	f("boss-1", body("currency", "EUR", "at", "2024-12-31"), 400, "no rate of EUR on 2024-12-31 or before")
-	f("boss-1", body("currency", "EUR", "amount", "10", "id", "fee-eur", "at", "2025-01-02", "feature", ""), 200, `"cost_usd":"12.5","currency":"EUR"`)
+	f("boss-1", body("currency", "EUR", "amount", "10", "id", "fee-eur", "at", "2025-01-02", "feature", ""), 200, `"cost_usd":"12.5","amount":"10","currency":"EUR"`)
 	f("boss-1", body("currency", "USD", "amount", "12.5", "id", "fee-eur", "at", "2025-01-02", "feature", ""), 409, "choose another id")
 	f("boss-1", body(), 200, `"already":false`)
 	f("boss-1", body(), 200, `"already":true`)
