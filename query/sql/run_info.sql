@@ -29,3 +29,26 @@
     -- No entry of these runs was recorded before. A day whose sums are all zero may be gone from runs: then its entries cancel each other.
     (SELECT toDateTime(min(booked_on), 'UTC') FROM runs WHERE {{.Tenants}} AND (tenant, run_id) IN ({{template "run_ids" .}}))
 {{- end}}
+
+{{define "agent_runs" -}}
+    -- Each run of the time, what it is beside its sums. The rows of both tables are grouped once: a join would hold both sides
+    -- in memory. Without .Wide only the runs are read that may be of the time; where that is much of them, all are read faster.
+    SELECT tenant, run_id, newest_started_at AS started_at{{range .Info}}, newest_{{.}} AS {{.}}{{end}},
+        model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
+    FROM (
+        SELECT tenant, run_id, argMax(s.started_at, s.version) AS newest_started_at{{range .Info}}, argMax(s.{{.}}, s.version) AS newest_{{.}}{{end}},
+            sum(s.model_calls) AS model_calls, sum(s.tool_calls) AS tool_calls, sum(s.retries) AS retries, sum(s.fallbacks) AS fallbacks, sum(s.hedges) AS hedges,
+            sum(s.repeats) AS repeats, sum(s.unpriced) AS unpriced, sum(s.unknown) AS unknown, sum(s.cost) AS cost, sum(s.wasted) AS wasted
+        FROM (
+            SELECT tenant, run_id, toUInt64(0) AS version, toDateTime64(0, 9, 'UTC') AS started_at{{range .Info}}, '' AS {{.}}{{end}},
+                model_calls, tool_calls, r.retries + r.hidden_attempts AS retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
+            FROM runs AS r WHERE {{.Tenants}}{{if not .Wide}} AND (tenant, run_id) IN ({{template "run_ids" .}}){{end}}
+            UNION ALL
+            SELECT tenant, run_id, version, started_at{{range .Info}}, {{.}}{{end}},
+                toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt128(0), toInt128(0)
+            FROM run_info WHERE {{.Tenants}}{{if not .Wide}} AND (tenant, run_id) IN ({{template "run_ids" .}}){{end}}
+        ) AS s
+        GROUP BY tenant, run_id HAVING model_calls > 0
+    )
+    WHERE started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC') AND {{.RunFilter}}
+{{- end}}
