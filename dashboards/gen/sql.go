@@ -30,8 +30,9 @@ func label(dim string) string {
 
 // runIDs are at least the runs that began in the time: a run's newest row decides,
 // and if that is one of them, then a row that lies in the time is too. Nothing is
-// recorded more than ten minutes before it started.
-const runIDs = `SELECT tenant, run_id FROM run_info WHERE {tenants} AND booked_on >= toDate($__fromTime - INTERVAL 10 MINUTE, 'UTC') AND started_at >= $__fromTime AND started_at < $__toTime AND {runs}`
+// recorded more than ten minutes before it started. They are numbers, which are looked up
+// faster than names; two runs of one number are both looked at.
+const runIDs = `SELECT cityHash64(tenant, run_id) FROM run_info WHERE {tenants} AND booked_on >= toDate($__fromTime - INTERVAL 10 MINUTE, 'UTC') AND started_at >= $__fromTime AND started_at < $__toTime AND {runs}`
 
 // agentRuns has a row for each run that began in the time: what it is, by its newest
 // row, and its signed sums. A run without a model call is no agent run. The rows of both
@@ -47,12 +48,12 @@ const agentRuns = `SELECT tenant, run_id, newest_started_at AS started_at, newes
             SELECT tenant, run_id, toUInt64(0) AS version, toDateTime64(0, 9, 'UTC') AS started_at, '' AS status, '' AS user, '' AS feature, '' AS workflow, '' AS workflow_version, '' AS environment,
                 model_calls, tool_calls, retries, hidden_attempts, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
             FROM runs
-            WHERE {tenants} AND (tenant, run_id) IN ({run_ids})
+            WHERE {tenants} AND cityHash64(tenant, run_id) IN ({run_ids})
             UNION ALL
             SELECT tenant, run_id, version, started_at, toString(i.status), user, feature, workflow, workflow_version, environment,
                 toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt128(0), toInt128(0)
             FROM run_info AS i
-            WHERE {tenants} AND (tenant, run_id) IN ({run_ids})
+            WHERE {tenants} AND cityHash64(tenant, run_id) IN ({run_ids})
         ) AS s
         GROUP BY tenant, run_id
         HAVING models > 0

@@ -3,7 +3,8 @@
 // tenant and of all. query.sh runs it over a past made by load fill.
 //
 // It asks one after another, and nobody else may ask at the same time: rows read are
-// the engine's counter before and after, memory is the highest resident size of the
+// the engine's counter before and after, and so is CPU, which other work on the machine
+// disturbs less than time; memory is the highest resident size of the
 // engine's process meanwhile. It refuses anything but loopback.
 package main
 
@@ -98,7 +99,7 @@ func (m *measurer) run(ctx context.Context, until, only string) error {
 	if err := m.sizes(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("\n%-62s %-4s %-4s %3s %9s %9s %9s %9s %12s %10s\n", "what", "time", "of", "n", "first ms", "p50 ms", "p95 ms", "max ms", "rows read", "memory MiB")
+	fmt.Printf("\n%-62s %-4s %-4s %3s %9s %9s %9s %9s %9s %12s %10s\n", "what", "time", "of", "n", "first ms", "p50 ms", "p95 ms", "max ms", "cpu ms", "rows read", "memory MiB")
 	statements, err := dashboards.Statements()
 	if err != nil {
 		return err
@@ -220,7 +221,7 @@ func (m *measurer) ask(ctx context.Context, what, period, tenant string, want ti
 		return nil
 	}
 	m.forget()
-	before, err := m.counter(ctx)
+	rows, cpu, err := m.counters(ctx)
 	if err != nil {
 		return err
 	}
@@ -238,7 +239,7 @@ func (m *measurer) ask(ctx context.Context, what, period, tenant string, want ti
 			break
 		}
 	}
-	after, err := m.counter(ctx)
+	rowsAfter, cpuAfter, err := m.counters(ctx)
 	if err != nil {
 		return err
 	}
@@ -252,7 +253,8 @@ func (m *measurer) ask(ctx context.Context, what, period, tenant string, want ti
 		m.slow++
 	}
 	ms := func(d time.Duration) string { return strconv.FormatFloat(float64(d)/1e6, 'f', 1, 64) }
-	fmt.Printf("%-62s %-4s %-4s %3d %9s %9s %9s %9s %12d %10s%s%s\n", what, period, of, len(took), ms(first), ms(at(0.5)), ms(at(0.95)), ms(took[len(took)-1]), (after-before)/int64(len(took)), m.memory(), mark, refused)
+	n := int64(len(took))
+	fmt.Printf("%-62s %-4s %-4s %3d %9s %9s %9s %9s %9d %12d %10s%s%s\n", what, period, of, n, ms(first), ms(at(0.5)), ms(at(0.95)), ms(took[n-1]), (cpuAfter-cpu)/n/1000, (rowsAfter-rows)/n, m.memory(), mark, refused)
 	return nil
 }
 
@@ -287,17 +289,17 @@ func (m *measurer) text(ctx context.Context, sql string) (string, error) {
 	return strings.TrimSpace(string(body)), err
 }
 
-// counter is how many rows the engine has read since it started.
-func (m *measurer) counter(ctx context.Context) (int64, error) {
-	text, err := m.text(ctx, "SELECT value FROM system.events WHERE event = 'SelectedRows'")
-	if err != nil || text == "" { // it has read nothing
-		return 0, err
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
+// counters are how many rows the engine has read since it started, and how many
+// microseconds of CPU it has taken for statements.
+func (m *measurer) counters(ctx context.Context) (rows, cpu int64, err error) {
+	text, err := m.text(ctx, "SELECT sumIf(value, event = 'SelectedRows'), sumIf(value, event = 'UserTimeMicroseconds') FROM system.events")
 	if err != nil {
-		return 0, fmt.Errorf("read the engine's counter: %w", err)
+		return 0, 0, err
 	}
-	return n, nil
+	if _, err := fmt.Sscan(text, &rows, &cpu); err != nil {
+		return 0, 0, fmt.Errorf("read the engine's counters: %w", err)
+	}
+	return rows, cpu, nil
 }
 
 // forget makes the highest resident size of the engine what it is now.
