@@ -85,6 +85,10 @@ bench-enforce: build ## guards, the feed and the limiter, then the closed loop b
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 30m ./enforce/...
 	deploy/bench/enforce.sh
 
+.PHONY: bench-query
+bench-query: build ## questions and panels over 50 million rows of 90 days, made once (ROWS, DATA: deploy/bench/query.sh)
+	SKIP_BUILD=1 deploy/bench/query.sh
+
 .PHONY: bench-peer
 bench-peer: build ## the same load on an OpenTelemetry Collector that writes to ClickHouse
 	deploy/bench/peer.sh

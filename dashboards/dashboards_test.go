@@ -1,10 +1,3 @@
-// Package dashboards holds the Grafana boards and the Prometheus rules.
-//
-// Boards are built by the module in gen and committed as JSON. This package's tests
-// guarantee that every query of a board runs on the real engine and gives the columns
-// that its panel shows, that boards and rules use only metrics which the service has,
-// and that every alert fires when it should and leads to a page of the runbook. It
-// imports nothing but schema.
 package dashboards
 
 import (

@@ -18,20 +18,20 @@ import (
 )
 
 // whole is the three days of the generated store, nothing left out.
-func whole() view {
-	v := view{from: firstDay, to: firstDay.AddDate(0, 0, 3), interval: 15 * time.Minute, vars: map[string][]string{"top": {"10"}, "grace": {"1"}, "as_of": {""}}}
+func whole() View {
+	v := View{From: firstDay, To: firstDay.AddDate(0, 0, 3), Interval: 15 * time.Minute, Vars: map[string][]string{"top": {"10"}, "grace": {"1"}, "as_of": {""}}}
 	for _, name := range []string{"tenant", "feature", "model", "environment", "provider"} {
-		v.vars[name] = []string{all}
+		v.Vars[name] = []string{All}
 	}
 	return v
 }
 
 // narrow is a part of it, with values that need quoting and that are empty.
-func narrow() view {
+func narrow() View {
 	v := whole()
-	v.from, v.to, v.interval = firstDay.Add(5*time.Hour+7*time.Minute), firstDay.Add(60*time.Hour), time.Hour
-	v.vars["tenant"], v.vars["feature"], v.vars["model"], v.vars["environment"] = []string{"t-1", "t-2"}, []string{"quote", "(none)"}, []string{"c'x", "m-5"}, []string{"prod"}
-	v.vars["as_of"] = []string{"2026-03-12"}
+	v.From, v.To, v.Interval = firstDay.Add(5*time.Hour+7*time.Minute), firstDay.Add(60*time.Hour), time.Hour
+	v.Vars["tenant"], v.Vars["feature"], v.Vars["model"], v.Vars["environment"] = []string{"t-1", "t-2"}, []string{"quote", "(none)"}, []string{"c'x", "m-5"}, []string{"prod"}
+	v.Vars["as_of"] = []string{"2026-03-12"}
 	return v
 }
 
@@ -194,7 +194,7 @@ func statements(t *testing.T, f func(where string, p *panel, q target)) {
 func TestPanelsOfAnEmptyStore(t *testing.T) {
 	e := schematest.Open(t)
 	statements(t, func(where string, p *panel, q target) {
-		sql, err := expand(q.SQL, whole())
+		sql, err := Expand(q.SQL, whole())
 		if err != nil {
 			t.Errorf("%s: %v", where, err)
 			return
@@ -210,10 +210,10 @@ func TestPanelsOfAnEmptyStore(t *testing.T) {
 
 func TestPanelsOfAFilledStore(t *testing.T) {
 	s := fill(t)
-	for name, v := range map[string]view{"whole": whole(), "narrow": narrow()} {
+	for name, v := range map[string]View{"whole": whole(), "narrow": narrow()} {
 		statements(t, func(where string, p *panel, q target) {
 			where += " (" + name + ")"
-			sql, err := expand(q.SQL, v)
+			sql, err := Expand(q.SQL, v)
 			if err != nil {
 				t.Errorf("%s: %v", where, err)
 				return
@@ -258,7 +258,7 @@ func variables(t *testing.T, e *engine.Engine) {
 			if x.Type != "query" || json.Unmarshal(x.Query, &q) != nil || q.SQL == "" {
 				continue
 			}
-			sql, err := expand(q.SQL, whole())
+			sql, err := Expand(q.SQL, whole())
 			if err != nil {
 				t.Errorf("%s, variable %s: %v", b.file, x.Name, err)
 				continue
@@ -273,14 +273,14 @@ func variables(t *testing.T, e *engine.Engine) {
 
 // figures compares what boards say with sums over the entries.
 func figures(t *testing.T, s made) {
-	one := func(file, title string, v view) map[string]any {
+	one := func(file, title string, v View) map[string]any {
 		t.Helper()
 		var out map[string]any
 		statements(t, func(where string, p *panel, q target) {
 			if where != file+", "+title || p.Type != "stat" {
 				return
 			}
-			sql, err := expand(q.SQL, v)
+			sql, err := Expand(q.SQL, v)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -350,7 +350,7 @@ func figures(t *testing.T, s made) {
 	near("booked in time", one("close.json", "Booked in time", whole())["spend"], usd(everything.inTime))
 	near("booked later", one("close.json", "Booked later", whole())["spend"], usd(everything.later))
 	asOf := whole()
-	asOf.vars["as_of"] = []string{"2026-03-12"}
+	asOf.Vars["as_of"] = []string{"2026-03-12"}
 	near("as of", one("close.json", "Spend", asOf)["spend"], usd(everything.asOf))
 	near("changed since", one("close.json", "Changed since As of", asOf)["spend"], usd(everything.cost-everything.asOf))
 
@@ -358,7 +358,7 @@ func figures(t *testing.T, s made) {
 	part := sum(func(e *schema.Entry) bool {
 		id := &e.Posting.Identity
 		return slices.Contains([]string{"t-1", "t-2"}, e.Tenant) && slices.Contains([]string{"quote", ""}, id[schema.Feature]) && slices.Contains([]string{"c'x", "m-5"}, e.Model) && id[schema.Environment] == "prod" &&
-			e.Start >= v.from.Truncate(15*time.Minute).UnixNano() && e.Start < v.to.UnixNano()
+			e.Start >= v.From.Truncate(15*time.Minute).UnixNano() && e.Start < v.To.UnixNano()
 	})
 	if part.cost == 0 {
 		t.Fatal("BUG: the narrow view is empty")
@@ -402,7 +402,7 @@ func figures(t *testing.T, s made) {
 		if where != "limiters.json, Time in queue" || p.Type != "timeseries" {
 			return
 		}
-		sql, err := expand(q.SQL, whole())
+		sql, err := Expand(q.SQL, whole())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -424,7 +424,7 @@ func figures(t *testing.T, s made) {
 			if where != "close.json, By tenant, provider and model" {
 				return
 			}
-			sql, err := expand(q.SQL, whole())
+			sql, err := Expand(q.SQL, whole())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -450,7 +450,7 @@ func figures(t *testing.T, s made) {
 			if where != "amplification.json, Worst runs" {
 				return
 			}
-			sql, err := expand(q.SQL, whole())
+			sql, err := Expand(q.SQL, whole())
 			if err != nil {
 				t.Fatal(err)
 			}

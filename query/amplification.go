@@ -37,6 +37,8 @@ func (a *API) amplification(ctx context.Context, r *request) (any, error) {
 	name := "amplification.sql"
 	if !additive {
 		name = "amplification_calls.sql"
+	} else if err := a.wide(ctx, r, q); err != nil {
+		return nil, err
 	}
 	out := []row{}
 	err = a.ask(ctx, r, name, q, func(get func(string) any) {
@@ -57,6 +59,18 @@ func (a *API) amplification(ctx context.Context, r *request) (any, error) {
 	truncated := len(out) > r.limit
 	r.columns = append(slices.Clone(groups), "requests", "model_calls", "tool_calls", "retries", "fallbacks", "hedges", "ratio", "retry_multiplier", "cost_usd", "wasted_usd", "cost_amplification", "unpriced_calls", "unknown_calls", "repeats", "p50", "p90", "p99")
 	return r.answer(row{"rows": out[:min(len(out), r.limit)], "additive": additive, "truncated": truncated, "next": r.next(r.limit, truncated)}), nil
+}
+
+// wide has a question about runs read every run of its tenants where its time is much
+// of what there is: to look each of them up costs more.
+func (a *API) wide(ctx context.Context, r *request, q *question) error {
+	const long, share = 3 * 24 * time.Hour, 3
+	if r.to.Sub(r.from) < long {
+		return nil
+	}
+	return a.ask(ctx, r, "run_first.sql", r.question(), func(get func(string) any) {
+		q.vars["Wide"] = share*r.to.Sub(r.from) > time.Since(get("first").(time.Time))
+	})
 }
 
 // measures are the counts of runs and the ratios made of them, as an answer has them.

@@ -598,7 +598,7 @@ func (a *API) focusSheet(ctx context.Context, r *request, fx conversion) (*sheet
 	q := r.question()
 	q.runRange(r)
 	q.vars["Day"] = "toDateTime(toStartOfDay(toDateTime(j.started_at, 'UTC'), " + zone + "), 'UTC')"
-	q.vars["RunDay"] = "toDateTime(toStartOfDay(toDateTime(i.started_at, 'UTC'), " + zone + "), 'UTC')"
+	q.vars["RunDay"] = "toDateTime(toStartOfDay(toDateTime(r.started_at, 'UTC'), " + zone + "), 'UTC')"
 	q.vars["Late"] = "if(arrayExists(m -> j.started_at >= m.1 AND j.started_at < m.2 AND j.recorded_at >= toDateTime(m.3, 'UTC'), c.months), toDateTime(toDateTime(toStartOfMonth(toDateTime(j.recorded_at, 'UTC'), " + zone + "), " + zone + "), 'UTC'), toDateTime(0, 'UTC'))"
 	q.bind("limit", "UInt32", fmt.Sprint(focusGroups+1))
 	q.breaks(a.o.Prices)

@@ -269,6 +269,9 @@ func (a *API) movers(ctx context.Context, r *request) (any, error) {
 			q := part.question()
 			q.runRange(part)
 			q.vars["Groups"], q.vars["RunFilter"] = groups, q.filter(part, runDimensions)
+			if err := a.wide(ctx, part, q); err != nil {
+				return nil, err
+			}
 			if err := a.ask(ctx, part, "movers_requests.sql", q, func(get func(string) any) { find(get).values[i].requests += get("requests").(int64) }); err != nil {
 				return nil, err
 			}

@@ -193,7 +193,7 @@ type question struct {
 // it, into an error instead of another tenant's figures. It is outside because
 // ClickHouse may evaluate conditions of one WHERE in any order.
 func (r *request) question() *question {
-	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Newest": false, "After": false, "Instant": false, "BookedUntil": false, "Until": false, "FX": false, "Lines": "1", "At": "toDateTime(0, 'UTC')", "Info": runDimensions[1:]}}
+	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Newest": false, "Wide": false, "After": false, "Instant": false, "BookedUntil": false, "Until": false, "FX": false, "Lines": "1", "At": "toDateTime(0, 'UTC')", "Info": runDimensions[1:]}}
 	clause := "1"
 	if !r.all {
 		names := make([]string, len(r.tenants))

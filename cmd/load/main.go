@@ -7,6 +7,8 @@
 // is measured is the receiver. With --verify it also knows how many model and
 // tool calls the service has to count, and fails where it counts others.
 //
+// load fill makes a past of months instead, without a service: see fill.
+//
 // It sends to loopback addresses only: a benchmark that was pointed at someone
 // else's collector by mistake is an attack.
 package main
@@ -25,6 +27,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/flyball/flyball/schema/engine"
 )
 
 // Exit codes, as those of the service's own command line.
@@ -35,8 +39,12 @@ const (
 )
 
 func main() {
+	engine.Main() // this process, where it is the engine of load fill
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if len(os.Args) > 1 && os.Args[1] == "fill" {
+		os.Exit(fill(ctx, os.Args[2:], os.Stderr))
+	}
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 

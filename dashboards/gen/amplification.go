@@ -176,14 +176,15 @@ SELECT provider, model, count() AS requests, sum(made) AS attempts, attempts / r
 FROM (
     SELECT tenant, run_id, provider, model, sum(sign * toInt64(model_calls + retries + hidden_attempts + fallbacks + hedges)) AS made, sum(sign * toInt128(ifNull(cost, 0))) AS pico
     FROM journal
-    WHERE {tenants} AND {model} AND {billed} AND recorded_at >= (SELECT toDateTime(min(booked_on), 'UTC') FROM runs WHERE {tenants} AND (tenant, run_id) IN ({run_ids}))
+    WHERE {tenants} AND {model} AND {billed} AND recorded_at >= (SELECT toDateTime(min(booked_on), 'UTC') FROM runs WHERE {tenants} AND cityHash64(tenant, run_id) IN ({run_ids}))
         AND (tenant, run_id) IN (SELECT tenant, run_id FROM ({agent_runs}))
     GROUP BY tenant, run_id, provider, model
     HAVING made > 0
 )
 GROUP BY provider, model
 ORDER BY attempts DESC, provider, model
-LIMIT ${top}`)},
+LIMIT ${top}
+SETTINGS ignore_data_skipping_indices = 'by_run_id'`)},
 		columns: []column{
 			{name: "provider", title: "Provider", unit: words, empty: "(none)"},
 			{name: "model", title: "Model", unit: words, empty: "(none)", links: []link{{"Calls as JSON", api + "calls?" + shownTime + "&provider=" + field("provider") + "&model=" + field("model")}}},

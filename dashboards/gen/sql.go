@@ -30,33 +30,35 @@ func label(dim string) string {
 
 // runIDs are at least the runs that began in the time: a run's newest row decides,
 // and if that is one of them, then a row that lies in the time is too. Nothing is
-// recorded more than ten minutes before it started.
-const runIDs = `SELECT tenant, run_id FROM run_info WHERE {tenants} AND booked_on >= toDate($__fromTime - INTERVAL 10 MINUTE, 'UTC') AND started_at >= $__fromTime AND started_at < $__toTime AND {runs}`
+// recorded more than ten minutes before it started. They are numbers, which are looked up
+// faster than names; two runs of one number are both looked at.
+const runIDs = `SELECT cityHash64(tenant, run_id) FROM run_info WHERE {tenants} AND booked_on >= toDate($__fromTime - INTERVAL 10 MINUTE, 'UTC') AND started_at >= $__fromTime AND started_at < $__toTime AND {runs}`
 
 // agentRuns has a row for each run that began in the time: what it is, by its newest
-// row, and its signed sums. A run without a model call is no agent run.
-const agentRuns = `SELECT i.tenant AS tenant, i.run_id AS run_id, i.started_at AS started_at, i.status AS status, i.user AS user, i.feature AS feature, i.workflow AS workflow, i.workflow_version AS workflow_version,
-        r.logical AS logical, r.again AS again, r.other AS other, r.hedged AS hedged, r.repeated AS repeated, r.no_price AS no_price, r.no_usage AS no_usage, r.spend AS spend, r.waste AS waste,
-        logical + again + other + hedged AS work
+// row, and its signed sums. A run without a model call is no agent run. The rows of both
+// tables are grouped once, as in the API: a join would hold both sides in memory.
+const agentRuns = `SELECT tenant, run_id, newest_started_at AS started_at, newest_status AS status, newest_user AS user, newest_feature AS feature, newest_workflow AS workflow, newest_workflow_version AS workflow_version,
+        newest_environment AS environment, logical, again, other, hedged, repeated, no_price, no_usage, spend, waste, logical + again + other + hedged AS work
     FROM (
-        SELECT tenant, run_id, sum(s.model_calls) AS models, models + sum(s.tool_calls) AS logical, sum(s.retries) + sum(s.hidden_attempts) AS again, sum(s.fallbacks) AS other, sum(s.hedges) AS hedged,
+        SELECT tenant, run_id, argMax(s.started_at, s.version) AS newest_started_at, argMax(s.status, s.version) AS newest_status, argMax(s.user, s.version) AS newest_user, argMax(s.feature, s.version) AS newest_feature,
+            argMax(s.workflow, s.version) AS newest_workflow, argMax(s.workflow_version, s.version) AS newest_workflow_version, argMax(s.environment, s.version) AS newest_environment,
+            sum(s.model_calls) AS models, models + sum(s.tool_calls) AS logical, sum(s.retries) + sum(s.hidden_attempts) AS again, sum(s.fallbacks) AS other, sum(s.hedges) AS hedged,
             sum(s.repeats) AS repeated, sum(s.unpriced) AS no_price, sum(s.unknown) AS no_usage, toFloat64(sum(s.cost)) / 1e12 AS spend, toFloat64(sum(s.wasted)) / 1e12 AS waste
-        FROM runs AS s
-        WHERE {tenants} AND (tenant, run_id) IN ({run_ids})
+        FROM (
+            SELECT tenant, run_id, toUInt64(0) AS version, toDateTime64(0, 9, 'UTC') AS started_at, '' AS status, '' AS user, '' AS feature, '' AS workflow, '' AS workflow_version, '' AS environment,
+                model_calls, tool_calls, retries, hidden_attempts, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
+            FROM runs
+            WHERE {tenants} AND cityHash64(tenant, run_id) IN ({run_ids})
+            UNION ALL
+            SELECT tenant, run_id, version, started_at, toString(i.status), user, feature, workflow, workflow_version, environment,
+                toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt128(0), toInt128(0)
+            FROM run_info AS i
+            WHERE {tenants} AND cityHash64(tenant, run_id) IN ({run_ids})
+        ) AS s
         GROUP BY tenant, run_id
         HAVING models > 0
-    ) AS r
-    INNER JOIN (
-        SELECT tenant, run_id, newest_started_at AS started_at, newest_status AS status, newest_user AS user, newest_feature AS feature, newest_workflow AS workflow, newest_workflow_version AS workflow_version, newest_environment AS environment
-        FROM (
-            SELECT tenant, run_id, argMax(started_at, version) AS newest_started_at, toString(argMax(status, version)) AS newest_status, argMax(user, version) AS newest_user, argMax(feature, version) AS newest_feature,
-                argMax(workflow, version) AS newest_workflow, argMax(workflow_version, version) AS newest_workflow_version, argMax(environment, version) AS newest_environment
-            FROM run_info
-            WHERE {tenants} AND (tenant, run_id) IN ({run_ids})
-            GROUP BY tenant, run_id
-        )
-        WHERE started_at >= $__fromTime AND started_at < $__toTime AND {runs}
-    ) AS i ON i.tenant = r.tenant AND i.run_id = r.run_id`
+    )
+    WHERE started_at >= $__fromTime AND started_at < $__toTime AND {runs}`
 
 // fragments stand in for what many statements share, in the order in which they are
 // expanded.
@@ -127,24 +129,24 @@ var oneRun = []link{
 	{"Trace", "${trace_url:raw}" + field("trace_id")},
 }
 
-// runList is a table of single runs with the trace in which each began.
+// runList is a table of single runs with the trace in which each began. What the runs
+// are is worked out once, as a constant, whose ids find the few granules of the journal.
 func runList(order, having string) query {
 	return rows(`
-WITH top AS (
-    SELECT * FROM ({agent_runs})
-    WHERE {having}
-    ORDER BY {order}, tenant, run_id
-    LIMIT ${top}
-)
-SELECT t.run_id AS run_id, t.tenant AS tenant, t.started_at AS started, t.status AS status, t.workflow AS workflow, t.feature AS feature, t.user AS user,
-    t.work AS work, t.again AS again, t.repeated AS repeated, t.spend AS spend, t.waste AS waste, t.no_price + t.no_usage AS no_cost, j.trace_id AS trace_id
-FROM top AS t
+WITH (
+    SELECT groupArray((run_id, tenant, started_at, status, workflow, feature, user, work, again, repeated, spend, waste, no_price + no_usage))
+    FROM (SELECT * FROM ({agent_runs}) WHERE {having} ORDER BY {order}, tenant, run_id LIMIT ${top})
+) AS top
+SELECT t.x.1 AS run_id, t.x.2 AS tenant, t.x.3 AS started, t.x.4 AS status, t.x.5 AS workflow, t.x.6 AS feature, t.x.7 AS user,
+    t.x.8 AS work, t.x.9 AS again, t.x.10 AS repeated, t.x.11 AS spend, t.x.12 AS waste, t.x.13 AS no_cost, j.trace_id AS trace_id
+FROM (SELECT arrayJoin(top) AS x) AS t
 LEFT JOIN (
     SELECT tenant, run_id, lower(hex(argMin(trace_id, started_at))) AS trace_id
     FROM journal
-    WHERE sign = 1 AND started_at >= $__fromTime AND started_at < $__toTime AND recorded_at >= $__fromTime - INTERVAL 10 MINUTE AND (tenant, run_id) IN (SELECT tenant, run_id FROM top)
+    WHERE sign = 1 AND started_at >= $__fromTime AND started_at < $__toTime AND recorded_at >= $__fromTime - INTERVAL 10 MINUTE
+        AND run_id IN (SELECT arrayJoin(top).1) AND (tenant, run_id) IN (SELECT y.2, y.1 FROM (SELECT arrayJoin(top) AS y))
     GROUP BY tenant, run_id
-) AS j ON j.tenant = t.tenant AND j.run_id = t.run_id
+) AS j ON j.tenant = t.x.2 AND j.run_id = t.x.1
 ORDER BY {order}, tenant, run_id`, "{order}", order, "{having}", having)
 }
 

@@ -1,13 +1,13 @@
 SELECT *, throwIf(max(foreign) OVER () != 0, 'a row of another tenant') AS guard FROM (
-    SELECT {{range .Groups}}i.{{.}} AS {{.}}, {{end}}
+    SELECT {{range .Groups}}r.{{.}} AS {{.}}, {{end}}
         toInt64(count()) AS requests, sum(r.model_calls) AS model_calls, sum(r.tool_calls) AS tool_calls, sum(r.retries) AS retries, sum(r.fallbacks) AS fallbacks, sum(r.hedges) AS hedges,
         sum(r.repeats) AS repeats, sum(r.unpriced) AS unpriced, sum(r.unknown) AS unknown, sum(r.cost) AS cost, sum(r.wasted) AS wasted,
         quantilesExact(0.5, 0.9, 0.99)(toFloat64(r.model_calls + r.tool_calls + r.retries + r.fallbacks + r.hedges)) AS q,
-        max(i.foreign) AS foreign
-    FROM ({{template "run_sums" .}}) AS r
-    INNER JOIN (SELECT *, NOT ({{.Allowed}}) AS foreign FROM ({{template "run_info" .}})) AS i ON i.tenant = r.tenant AND i.run_id = r.run_id
+        max(NOT ({{.Allowed}})) AS foreign
+    FROM ({{template "agent_runs" .}}) AS r
     {{if .Groups}}GROUP BY {{range $i, $g := .Groups}}{{if $i}}, {{end}}{{$g}}{{end}}{{end}}
     HAVING requests > 0
 )
 ORDER BY requests DESC{{range .Groups}}, {{.}}{{end}}
 LIMIT {limit:UInt32} OFFSET {offset:UInt32}
+SETTINGS max_bytes_before_external_group_by = 300000000

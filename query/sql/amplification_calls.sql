@@ -1,3 +1,4 @@
+-- Of many runs the index of their ids would find every granule, at some cost.
 -- By a property of calls: the calls with a value over the requests of the runs that have one.
 -- Attempts inside an SDK stand under the failure that caused them.
 SELECT *, throwIf(max(foreign) OVER () != 0, 'a row of another tenant') AS guard FROM (
@@ -29,3 +30,4 @@ SELECT *, throwIf(max(foreign) OVER () != 0, 'a row of another tenant') AS guard
 )
 ORDER BY at, requests DESC{{range .Groups}}, {{.}}{{end}}
 LIMIT {limit:UInt32} OFFSET {offset:UInt32}
+SETTINGS ignore_data_skipping_indices = 'by_run_id'

@@ -1,8 +1,8 @@
 -- How many requests began on each day.
 SELECT *, throwIf(foreign != 0, 'a row of another tenant') AS guard FROM (
-    SELECT i.tenant AS tenant, {{.RunDay}} AS day, toInt64(count()) AS requests, max(i.foreign) AS foreign
-    FROM ({{template "run_sums" .}}) AS r
-    INNER JOIN (SELECT *, NOT ({{.Allowed}}) AS foreign FROM ({{template "run_info" .}})) AS i ON i.tenant = r.tenant AND i.run_id = r.run_id
+    SELECT r.tenant AS tenant, {{.RunDay}} AS day, toInt64(count()) AS requests, max(NOT ({{.Allowed}})) AS foreign
+    FROM ({{template "agent_runs" .}}) AS r
     GROUP BY tenant, day
 )
 ORDER BY tenant, day
+SETTINGS max_bytes_before_external_group_by = 300000000

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Measures questions and dashboard panels over months of data: makes them with
+# load fill where DATA does not have them yet, starts the service on them, and
+# asks every question of the API and the SQL of every panel, one after another.
+#
+#   deploy/bench/query.sh        or: make bench-query
+#
+#   DATA       directory of the data, kept (default bin/bench-query)
+#   ROWS       rows of the journal, about (default 50000000, some 6 GB)
+#   DAYS, TENANTS, USERS   what they are spread over (default 90, 200, 50000)
+#   TIMES      how often each question is asked (default 20; fewer where it is slow)
+#   ONLY       a regular expression: ask only what it matches
+#   SKIP_BUILD any value: use bin/flyball as it is
+#   BENCH_PORT the first of the loopback ports used (default 18480)
+set -eu
+cd "$(dirname "$0")/../.."
+. deploy/bench/lib.sh
+
+data=${DATA:-bin/bench-query}
+build
+go build -trimpath -o "$work/query" ./deploy/bench/query
+FLYBALL_LIBCHDB=$(deploy/engine/fetch.sh)
+export FLYBALL_LIBCHDB
+"$work/load" fill --data "$data" --rows "${ROWS:-50000000}" --days "${DAYS:-90}" --tenants "${TENANTS:-200}" --users "${USERS:-50000}"
+
+# The data is not below $work, which is removed at the end.
+ln -s "$(cd "$data" && pwd)" "$work/data"
+run_flyball
+wait_for 120 "$flyball" engine_ready || {
+	tail -20 "$work/flyball.log" >&2
+	die "flyball does not get ready; its last words are above"
+}
+"$work/query" --http "http://$http" --clickhouse "http://$clickhouse" --engine "$(child "$flyball")" --times "${TIMES:-20}" --only "${ONLY:-}"
