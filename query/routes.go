@@ -109,6 +109,8 @@ func (a *API) routes() []route {
 			r.Answers[http.StatusOK] = openapi.Answer{About: "The file.", Content: map[string]any{"text/csv": openapi.String(""), "application/vnd.apache.parquet": openapi.Schema{"type": "string", "format": "binary"}}}
 		case r.Path == "/api/v1/runs/*id":
 			r.Answers[http.StatusMovedPermanently] = openapi.Answer{About: "The run has another id now.", Headers: map[string]openapi.Header{"Location": {About: "The run.", Schema: openapi.Schema{"type": "string", "format": "uri-reference"}}}}
+		case r.Path == "/api/v1/reconcile":
+			r.Fails = append(r.Fails, 404)
 		case slices.ContainsFunc(r.Params, func(p openapi.Param) bool { return p.Name == ifNoneMatch.Name }):
 			r.Answers[http.StatusNotModified] = openapi.Answer{About: "The answer is the one that the caller has."}
 		}
@@ -120,7 +122,7 @@ func (a *API) routes() []route {
 			OK: openapi.Fields{"period": monthSchema, "closed": openapi.Array(closedSchema), "already": openapi.Array(openapi.String(""))}, Fails: []int{400, 409, 415, 503, 504}}})
 		out = append(out, route{serve: a.reconcile, Route: openapi.Route{Method: http.MethodPost, Path: "/api/v1/reconcile", Tag: "Questions",
 			About: "Compares a provider's bill, which is the body, with what was booked, and keeps the comparison. Needs a key for every tenant.",
-			Params: []openapi.Param{{Name: "source", About: "Whose bill it is.", Required: true, Schema: openapi.Enum(billSources...)}, {Name: "again", About: "Whether a bill that was compared before is compared anew.", Schema: openapi.Enum("true", "false")},
+			Params: []openapi.Param{tenantParam, {Name: "source", About: "Whose bill it is.", Required: true, Schema: openapi.Enum(billSources...)}, {Name: "again", About: "Whether a bill that was compared before is compared anew.", Schema: openapi.Enum("true", "false")},
 				{Name: "from", About: "First UTC day; without it the bill's.", Schema: openapi.Text(openapi.Schema{"format": "date"}, "")}, {Name: "to", About: "UTC day after the last.", Schema: openapi.Text(openapi.Schema{"format": "date"}, "")}},
 			Body: &openapi.Body{Type: "application/json", Schema: openapi.Schema{}}, OK: anyObject, Fails: []int{400, 413, 415, 503, 504}}})
 	}
