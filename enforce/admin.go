@@ -363,7 +363,7 @@ func (l *Loop) Release(id, actor, reason string, allow func(string) bool) error 
 // pardon keeps a released rung as a shadow, so that only a higher one acts.
 func (l *Loop) pardon(h *live, now time.Time) {
 	p := *h
-	p.Shadow, p.Paged, p.Touched, p.Pardoned = true, "", now.UnixNano(), h.Index+1
+	p.Shadow, p.Touched, p.Pardoned = true, now.UnixNano(), h.Index+1
 	p.Reason = "released by hand"
 	l.live[p.ID] = &p
 	l.byKey[string(p.Key)] = append(l.byKey[string(p.Key)], &p)

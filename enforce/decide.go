@@ -34,7 +34,8 @@ type live struct {
 	Touched  int64  `json:"touched"`  // unix ns
 	Received int64  `json:"received"` // of the span that crossed, unix ms; 0 where none did
 	Ended    int64  `json:"ended"`    // of that span, unix ns
-	Paged    string `json:"paged,omitempty"`
+	Paged    string `json:"paged,omitempty"` // the alert that on-call was told of, and by which message
+	PagedBy  string `json:"paged_by,omitempty"`
 	Pardoned int    `json:"pardoned,omitempty"` // released by hand up to this rung, counted from 1
 
 	account *ledger.Account
@@ -311,12 +312,20 @@ func (l *Loop) release(h *live, reason, actor string, now time.Time) {
 	e := h.event("release", now)
 	e.Reason, e.Actor = reason, actor
 	l.event(e)
-	if h.Paged != "" {
-		p := l.pageOf(h, now)
-		p.ID, p.Resolved = h.Paged+"/resolved", true
-		p.Title = fmt.Sprintf("Resolved: %s on %s: %s", h.Guard, h.Scoped, reason)
-		l.effects.pages = append(l.effects.pages, p)
+	l.resolve(h, reason, now)
+}
+
+// resolve tells on-call that what it was paged for is over. The message belongs to the
+// one that fired last, since an alert that was resolved may fire again on a higher rung.
+func (l *Loop) resolve(h *live, reason string, now time.Time) {
+	if h.Paged == "" {
+		return
 	}
+	p := l.pageOf(h, now)
+	p.ID, p.Alert, p.Resolved = h.PagedBy+"/resolved", h.Paged, true
+	p.Title = fmt.Sprintf("Resolved: %s on %s: %s", h.Guard, h.Scoped, reason)
+	l.effects.pages = append(l.effects.pages, p)
+	h.Paged, h.PagedBy = "", ""
 }
 
 func (h *live) event(kind string, now time.Time) Event {
@@ -337,7 +346,10 @@ func (l *Loop) pageFor(h *live, g *Guard, r rung, now time.Time) {
 		return
 	}
 	p := l.pageOf(h, now)
-	h.Paged = p.Alert
+	if h.Paged != "" && h.Paged != p.Alert {
+		l.resolve(h, "the limit changed", now)
+	}
+	h.Paged, h.PagedBy = p.Alert, p.ID
 	l.effects.pages = append(l.effects.pages, p)
 }
 
@@ -500,13 +512,14 @@ func (l *Loop) flush() error {
 			return err
 		}
 	}
-	if err := l.putMeta(b); err != nil {
+	if err := l.putMeta(b, l.decided); err != nil {
 		return err
 	}
 	*f = effects{}
 	if err := b.Commit(false); err != nil {
 		return err
 	}
+	l.stored = l.decided
 	l.poke()
 	return nil
 }

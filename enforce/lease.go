@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,7 @@ const (
 	leaseGrace    = 30 * time.Minute // longest call and 10 minutes: then nobody will report it any more
 	holdTTL       = 10 * time.Minute // until a reported call without a span becomes an entry of its own
 	giveUpPosting = time.Hour        // a reported call that nobody takes
+	lateSettle    = 24 * time.Hour   // after a lease ran out, until it cannot be settled any more
 	maxLeases     = 1_000_000
 	seenEntries   = 1 << 18
 	maxTokens     = 1_000_000_000_000 // of one count of a call: beyond, it is a mistake
@@ -83,8 +85,8 @@ type book struct {
 	bySpan     map[string]*promise
 	byResponse map[string]*promise
 	changed    map[string]bool
-	closed     map[string]bool // settled or released: not to be revived by a heartbeat
-	closedRing []string
+	closed     map[string]int64 // settled or released since the last checkpoint, at unix seconds
+	saved      []string         // those of them that are on their way into the store
 	seen       map[uint64]bool // spans and answers posted lately
 	seenRing   []uint64
 	seenAt     int
@@ -93,7 +95,7 @@ type book struct {
 }
 
 func (b *book) init() {
-	b.leases, b.bySpan, b.byResponse, b.changed, b.closed = map[string]*promise{}, map[string]*promise{}, map[string]*promise{}, map[string]bool{}, map[string]bool{}
+	b.leases, b.bySpan, b.byResponse, b.changed, b.closed = map[string]*promise{}, map[string]*promise{}, map[string]*promise{}, map[string]bool{}, map[string]int64{}
 	b.seen = map[uint64]bool{}
 }
 
@@ -120,16 +122,28 @@ func (b *book) saw(h uint64) {
 	b.seen[h] = true
 }
 
-func (b *book) close(id string) {
-	if b.closed[id] {
-		return
+// closed reports whether a lease that is not open was settled or released. The
+// store knows it for as long as the lease's token may come again.
+func (l *Loop) closed(id string) (bool, error) {
+	if _, ok := l.book.closed[id]; ok {
+		return true, nil
 	}
-	if len(b.closedRing) >= 100_000 {
-		delete(b.closed, b.closedRing[0])
-		b.closedRing = b.closedRing[1:]
+	v, err := l.o.Store.Get(keyClosed + id)
+	return v != nil, err
+}
+
+// expireClosed forgets leases that nobody can settle any more.
+func (l *Loop) expireClosed(now time.Time) error {
+	b := l.o.Store.NewBatch()
+	if err := l.o.Store.Each(keyClosed, func(name string, v []byte) error {
+		if at, _ := binary.Varint(v); now.Unix()-at < int64((lateSettle+leaseGrace+leaseTTL)/time.Second) {
+			return nil
+		}
+		return b.Delete(name)
+	}); err != nil {
+		return err
 	}
-	b.closedRing = append(b.closedRing, id)
-	b.closed[id] = true
+	return b.Commit(false)
 }
 
 func spanKey(tenant, trace, span string) string { return tenant + "\x00" + trace + "\x00" + span }
@@ -276,7 +290,7 @@ func (l *Loop) applyOwn(o *own) error {
 		}
 		return nil
 	case "release":
-		l.book.close(o.ID)
+		l.book.closed[o.ID] = o.At / 1e9
 		if p := l.book.leases[o.ID]; p != nil && !p.Hold {
 			return l.dropPromise(p)
 		}
@@ -299,7 +313,7 @@ func (l *Loop) applySettle(o *own) error {
 	if p == nil || p.Hold {
 		return nil
 	}
-	l.book.close(o.ID)
+	l.book.closed[o.ID] = o.At / 1e9
 	posted := p.Posted
 	if err := l.dropPromise(p); err != nil {
 		return err
@@ -395,7 +409,21 @@ func (l *Loop) saveBook(b *state.Batch) error {
 		}
 	}
 	clear(l.book.changed)
+	for id, at := range l.book.closed {
+		if err := b.Put(keyClosed+id, binary.AppendVarint(nil, at)); err != nil {
+			return err
+		}
+		l.book.saved = append(l.book.saved, id)
+	}
 	return nil
+}
+
+// savedBook is to be called when what saveBook gathered is in the store.
+func (l *Loop) savedBook() {
+	for _, id := range l.book.saved {
+		delete(l.book.closed, id)
+	}
+	l.book.saved = l.book.saved[:0]
 }
 
 func (l *Loop) restoreBook() error {
@@ -549,13 +577,16 @@ func (l *Loop) Heartbeat(token, key string) (Lease, error) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.book.closed[p.ID] {
-		return Lease{}, gone("the lease was settled or released")
-	}
 	held := l.book.leases[p.ID]
+	closed := false
+	if held == nil {
+		if closed, err = l.closed(p.ID); err != nil {
+			return Lease{}, err
+		}
+	}
 	switch {
-	case held != nil && held.Hold:
-		return Lease{}, gone("the lease was settled")
+	case closed || held != nil && held.Hold:
+		return Lease{}, gone("the lease was settled or released")
 	case held == nil && now.UnixNano() > p.Expires+int64(leaseGrace):
 		return Lease{}, gone("the lease ran out")
 	case held == nil:
@@ -609,9 +640,15 @@ func (l *Loop) Settle(ctx context.Context, token, key string, u Settlement) erro
 	now := time.Now()
 	l.mu.Lock()
 	held := l.book.leases[p.ID]
-	if l.book.closed[p.ID] || held != nil && held.Hold {
+	done := held != nil && held.Hold // settled before
+	if held == nil {
+		if done, err = l.closed(p.ID); err == nil && !done && now.UnixNano() > p.Expires+int64(lateSettle) {
+			err = gone("the lease ran out more than a day ago; what its call cost counts by its span alone")
+		}
+	}
+	if done || err != nil {
 		l.mu.Unlock()
-		return nil // settled before
+		return err
 	}
 	o := &own{Op: "settle", ID: p.ID, Usage: &u, At: now.UnixNano()}
 	if held == nil { // it ran out, or is of before a restore: what was spent still counts
@@ -657,7 +694,7 @@ func (l *Loop) ReleaseLease(ctx context.Context, token, key string) error {
 		return err
 	}
 	l.mu.Lock()
-	if l.book.closed[p.ID] || l.book.leases[p.ID] == nil {
+	if l.book.leases[p.ID] == nil {
 		l.mu.Unlock()
 		return nil
 	}

@@ -123,6 +123,7 @@ type Loop struct {
 	verifying bool
 	applied
 	decided uint64 // decisions were made up to here
+	stored  uint64 // and are in the local store up to here
 
 	dirty    chan struct{} // a commit waits to be made durable
 	released uint64
@@ -149,6 +150,7 @@ const (
 	keyKill    = "enforce/kill"
 	keyEvents  = "enforce/event/"
 	keyBook    = "enforce/book/"
+	keyClosed  = "enforce/closed/" // leases that were settled or released
 	keySpend   = "enforce/spend/"
 )
 
@@ -212,7 +214,7 @@ func (l *Loop) restore() error {
 		return err
 	}
 	l.applied = applied{pos: at[0], leasePos: at[1], chunk: at[2], clock: int64(at[3])}
-	l.decided, l.current, l.ceiling = meta[0], directive.Version{Epoch: meta[1], Revision: meta[2]}, meta[2]
+	l.decided, l.stored, l.current, l.ceiling = meta[0], meta[0], directive.Version{Epoch: meta[1], Revision: meta[2]}, meta[2]
 	if l.current.Epoch == 0 {
 		// A store that is new may follow one that is lost: the time of its birth is above
 		// every earlier one's.
@@ -265,15 +267,16 @@ func (l *Loop) reserveRevisions() error {
 	l.current.Revision = l.ceiling + 1
 	l.ceiling += revisionBlock
 	b := l.o.Store.NewBatch()
-	if err := l.putMeta(b); err != nil {
+	// What is being decided is not in the store yet, and must be decided again after a crash.
+	if err := l.putMeta(b, l.stored); err != nil {
 		return err
 	}
 	return b.Commit(true)
 }
 
-func (l *Loop) putMeta(b *state.Batch) error {
+func (l *Loop) putMeta(b *state.Batch, decided uint64) error {
 	var v []byte
-	for _, n := range []uint64{l.decided, l.current.Epoch, l.ceiling} {
+	for _, n := range []uint64{decided, l.current.Epoch, l.ceiling} {
 		v = binary.AppendUvarint(v, n)
 	}
 	return b.Put(keyMeta, v)
@@ -558,6 +561,9 @@ func (l *Loop) expire(now time.Time) {
 		l.o.Logger.Info("expired accounts of the ledger", "accounts", len(keys))
 	}
 	l.expireEvents(now)
+	if err := l.expireClosed(now); err != nil {
+		l.o.Logger.Error("expire leases", "err", err)
+	}
 	l.mu.Lock()
 	crowded := l.ledger.Crowded()
 	if crowded {
@@ -619,6 +625,7 @@ func (l *Loop) checkpoint(wait bool) error {
 	}
 	l.mu.Lock()
 	l.ledger.Shrink()
+	l.savedBook()
 	l.released = at.pos
 	l.mu.Unlock()
 	l.poke()

@@ -542,6 +542,15 @@ func (s *script) expect(n int, what string, f map[string]string) {
 		if want, _ := strconv.Atoi(f["new"]); len(fresh) != want {
 			s.fatal(n, "%d new pages, want %d: %q", len(fresh), want, fresh)
 		}
+		for kind, text := range map[string]string{"firing": `"resolved":false`, "resolved": `"resolved":true`} {
+			got := 0
+			for _, v := range fresh {
+				got += strings.Count(v, text)
+			}
+			if want, asked := f[kind]; asked && want != strconv.Itoa(got) {
+				s.fatal(n, "%d of the new pages are %s, want %s: %q", got, kind, want, fresh)
+			}
+		}
 	case "spend":
 		c := callFrom(f)
 		list, err := s.loop.BudgetsFor(&c, true)

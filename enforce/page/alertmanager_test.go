@@ -152,6 +152,29 @@ func TestAlertmanager(t *testing.T) {
 	}
 }
 
+// A higher rung takes the place of the lower one: one alert fires, and its end ends all.
+func TestAlertmanagerEscalates(t *testing.T) {
+	base := startAlertmanager(t, newSink(t, nil).URL)
+	p, _ := start(t, Options{Receivers: []Receiver{alertmanager("oncall", base)}, Resend: 250 * time.Millisecond})
+	low := sample("cap/0")
+	low.Alert, low.Severity, low.Threshold = "cap", "warning", "80%"
+	put(t, p, low)
+	idle(t, p)
+	high := sample("cap/1")
+	high.Alert, high.Severity, high.Threshold = "cap", "critical", "100%"
+	put(t, p, high)
+	idle(t, p)
+	severities := func() (out []string) {
+		for _, a := range activeAlerts(t, base) {
+			out = append(out, a.Labels["severity"])
+		}
+		return out
+	}
+	eventually(t, func() bool { return fmt.Sprint(severities()) == "[critical]" }, "the higher rung alone: %v", severities())
+	put(t, p, end(high, "cap/1/resolved"))
+	eventually(t, func() bool { return len(severities()) == 0 }, "the end: %v", severities())
+}
+
 // A crowd of alerts is one request, and Alertmanager keeps all of them apart.
 func TestAlertmanagerTakesMany(t *testing.T) {
 	base := startAlertmanager(t, newSink(t, nil).URL)

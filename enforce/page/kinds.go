@@ -24,18 +24,13 @@ func alertmanagerBody(d delivery, now time.Time) []byte {
 	}
 	out := []alert{}
 	for _, pg := range d.pages {
-		a := alert{Labels: pg.details(), Annotations: map[string]string{}, StartsAt: pg.Since, EndsAt: d.until, GeneratorURL: pg.URL}
-		for _, k := range []string{"limit", "value", "action", "undo"} {
-			if v := a.Labels[k]; v != "" {
+		a := alert{Labels: pg.labels(), Annotations: map[string]string{"summary": pg.Title}, StartsAt: pg.Since, EndsAt: d.until, GeneratorURL: pg.URL}
+		details := pg.details()
+		for _, k := range annotations {
+			if v := details[k]; v != "" {
 				a.Annotations[k] = v
 			}
-			delete(a.Labels, k)
 		}
-		a.Annotations["summary"] = pg.Title
-		a.Labels["alertname"] = "Flyball" + camel(pg.Kind)
-		a.Labels["severity"] = pg.Severity
-		// Two alerts may differ in what no label shows, such as the limit.
-		a.Labels["alert_id"] = hash(pg.Alert)[:16]
 		if pg.Resolved {
 			if a.EndsAt = now; pg.At.Before(now) {
 				a.EndsAt = pg.At
@@ -47,6 +42,22 @@ func alertmanagerBody(d delivery, now time.Time) []byte {
 		out = append(out, a)
 	}
 	return encode(out)
+}
+
+// annotations are the details that may change while an alert fires.
+var annotations = []string{"limit", "value", "action", "undo"}
+
+// labels are what an alert is to Alertmanager.
+func (pg Page) labels() map[string]string {
+	out := pg.details()
+	for _, k := range annotations {
+		delete(out, k)
+	}
+	out["alertname"] = "Flyball" + camel(pg.Kind)
+	out["severity"] = pg.Severity
+	// Two alerts may differ in what no label shows, such as the limit.
+	out["alert_id"] = hash(pg.Alert)[:16]
+	return out
 }
 
 // camel makes the second half of an alert's name from a kind.

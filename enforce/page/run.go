@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -190,8 +191,15 @@ func (p *Pager) pick(s *sender, waiting []*message, now time.Time) ([]*message, 
 			}
 			msgs = append(msgs, m)
 			for _, pg := range m.Pages {
-				if f := p.firing[firingName(s.Name, pg.Alert)]; f != nil && pg.Resolved {
+				f := p.firing[firingName(s.Name, pg.Alert)]
+				switch {
+				case f != nil && pg.Resolved:
 					pg = f.Page.resolvedBy(pg)
+				case f != nil && f.Until.IsZero() && !maps.Equal(f.Page.labels(), pg.labels()):
+					// A higher rung: under its labels it is another alert to Alertmanager.
+					end := pg
+					end.Resolved, end.Title = true, "Superseded: "+pg.Title
+					d.pages = append(d.pages, f.Page.resolvedBy(end))
 				}
 				d.pages = append(d.pages, pg)
 			}
