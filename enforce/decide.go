@@ -34,6 +34,7 @@ type live struct {
 	Touched  int64  `json:"touched"`  // unix ns
 	Received int64  `json:"received"` // of the span that crossed, unix ms; 0 where none did
 	Ended    int64  `json:"ended"`    // of that span, unix ns
+	Trace    string `json:"trace,omitempty"`
 	Paged    string `json:"paged,omitempty"` // the alert that on-call was told of, and by which message
 	PagedBy  string `json:"paged_by,omitempty"`
 	Pardoned int    `json:"pardoned,omitempty"` // released by hand up to this rung, counted from 1
@@ -47,27 +48,6 @@ type live struct {
 
 // published reports whether limiters are told.
 func (v *live) published() bool { return !v.Shadow }
-
-// Event is one thing that enforcement did, for audit and reports.
-type Event struct {
-	Seq       uint64    `json:"seq"`
-	At        time.Time `json:"at"`
-	Kind      string    `json:"kind"` // directive release page kill policy drill lease limiter
-	Guard     string    `json:"guard,omitempty"`
-	Tenant    string    `json:"tenant,omitempty"`
-	Scope     string    `json:"scope,omitempty"`
-	Action    string    `json:"action,omitempty"`
-	Measure   string    `json:"measure,omitempty"`
-	Value     string    `json:"value,omitempty"`
-	Limit     string    `json:"limit,omitempty"`
-	Rung      string    `json:"rung,omitempty"`
-	Window    string    `json:"window,omitempty"`
-	Shadow    bool      `json:"shadow,omitempty"`
-	Actor     string    `json:"actor,omitempty"`
-	Reason    string    `json:"reason,omitempty"`
-	Directive string    `json:"directive,omitempty"`
-	Revision  string    `json:"revision,omitempty"`
-}
 
 // effects are what the decisions of one step lead to, until flush.
 type effects struct {
@@ -197,9 +177,9 @@ func (l *Loop) raise(g *Guard, a *ledger.Account, v verdict, held *live, now tim
 	h.Reason = fmt.Sprintf("%s: %s spent %s of %s in %s (%s of the limit)", g.Name, h.Scoped, h.Spent, h.Limit, windowText(g.family.Window, a), r.At)
 	h.fresh = true
 	if entry {
-		h.Received, h.Ended = a.Received, a.Ended
+		h.Received, h.Ended, h.Trace = a.Received, a.Ended, a.Trace.String()
 	} else {
-		h.Received, h.Ended = 0, 0
+		h.Received, h.Ended, h.Trace = 0, 0, ""
 	}
 	l.put(h)
 	kind := "directive"
@@ -329,7 +309,7 @@ func (l *Loop) resolve(h *live, reason string, now time.Time) {
 }
 
 func (h *live) event(kind string, now time.Time) Event {
-	e := Event{At: now.UTC(), Kind: kind, Guard: h.Guard, Tenant: h.Tenant, Scope: h.Scoped, Action: string(h.Action), Measure: h.Measure, Value: h.Spent, Limit: h.Limit, Rung: h.Rung, Shadow: h.Shadow, Directive: h.ID, Reason: h.Reason}
+	e := Event{At: now.UTC(), Kind: kind, Guard: h.Guard, Tenant: h.Tenant, Scope: h.Scoped, Action: string(h.Action), Measure: h.Measure, Value: h.Spent, Limit: h.Limit, Rung: h.Rung, Shadow: h.Shadow, Directive: h.ID, Reason: h.Reason, User: h.Directive.Scope.Values["user"], Trace: h.Trace}
 	if !h.Directive.Window.Start.IsZero() {
 		e.Window = h.Directive.Window.Start.Format(time.RFC3339) + "/" + h.Directive.Window.End.Format(time.RFC3339)
 	} else {
@@ -416,6 +396,7 @@ func (l *Loop) flush() error {
 		return nil
 	}
 	now := time.Now()
+	l.drainLeaks(now)
 	c := directive.Change{From: l.current, GeneratedAt: now.UTC()}
 	for _, id := range slices.Sorted(maps.Keys(f.remove)) {
 		if f.remove[id].published() {
@@ -464,6 +445,7 @@ func (l *Loop) flush() error {
 			l.limiters.published[h.ID] = true
 			if h.fresh {
 				l.limiters.issued(h.ID, l.current, h.Received, h.Ended, now)
+				l.limiters.about(h)
 			} else {
 				l.limiters.issued(h.ID, l.current, 0, 0, now)
 			}
@@ -499,6 +481,9 @@ func (l *Loop) flush() error {
 		if err := l.putKill(b); err != nil {
 			return err
 		}
+	}
+	for i := range f.pages {
+		l.event(pageEvent(&f.pages[i], now))
 	}
 	for i := range f.events {
 		e := &f.events[i]
@@ -641,7 +626,15 @@ func (l *Loop) restoreLive() error {
 // putEvent stores an event under the next number.
 func (l *Loop) putEvent(b *state.Batch, e *Event) error {
 	l.limiters.seq = max(l.limiters.seq+1, uint64(e.At.UnixMicro()))
-	e.Seq = l.limiters.seq
+	e.Seq, e.Node = l.limiters.seq, l.archive.node
+	if l.o.Archive != nil {
+		if err := l.archive.put(b, e); err != nil {
+			return err
+		}
+	}
+	if measurement(e.Kind) {
+		return nil
+	}
 	v, err := json.Marshal(e)
 	if err != nil {
 		return err

@@ -87,7 +87,7 @@ type book struct {
 	changed    map[string]bool
 	closed     map[string]int64 // settled or released since the last checkpoint, at unix seconds
 	saved      []string         // those of them that are on their way into the store
-	seen       map[uint64]bool // spans and answers posted lately
+	seen       map[uint64]bool  // spans and answers posted lately
 	seenRing   []uint64
 	seenAt     int
 	next       int64 // earliest expiry

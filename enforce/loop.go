@@ -75,6 +75,9 @@ type Options struct {
 	Post func(directive.Call, Settlement, time.Time) error
 	// Teach is told whose a trace is, by who asks about a call of it; nil is not told.
 	Teach func(*directive.Call)
+	// Archive stores rows of what enforcement did in ClickHouse; an error means that they
+	// are sent again. Rows that were sent before have to stay one. nil stores none.
+	Archive func(ctx context.Context, token string, rows []Event) error
 	// Refused books calls that limiters did not let through; nil books none.
 	Refused func([]Refusal) error
 	// Zone is a tenant's time zone; nil is UTC for all.
@@ -116,6 +119,7 @@ type Loop struct {
 	limiters  limiters
 	light     lights
 	effects   effects
+	archive   archive
 	atEnd     bool      // the last record of entries was followed by the end of its chunk
 	partial   bool      // a record is applied in part: the sums stand at no position
 	broken    bool      // an error left the sums in between: they are not saved any more
@@ -178,6 +182,9 @@ func New(o Options) (*Loop, uint64, error) {
 	}
 	if l.secret, err = l.node(keySecret); err != nil {
 		return nil, 0, err
+	}
+	if err := l.openArchive(); err != nil {
+		return nil, 0, fmt.Errorf("read history of enforcement: %w", err)
 	}
 	if err := l.restore(); err != nil {
 		return nil, 0, fmt.Errorf("restore enforcement: %w", err)
@@ -315,6 +322,9 @@ func (l *Loop) Start(log Log) error {
 	l.done.Go(l.scan)
 	l.done.Go(func() { l.tick(ctx) })
 	l.done.Go(func() { l.persist(ctx) })
+	if l.o.Archive != nil {
+		l.done.Go(func() { l.ship(ctx) })
+	}
 	l.done.Go(func() { _ = l.pager.Run(ctx) })
 	return nil
 }
@@ -353,7 +363,11 @@ func (l *Loop) Close() error {
 	}
 	l.stop()
 	l.done.Wait()
-	return l.checkpoint(true)
+	l.mu.Lock()
+	l.drainLeaks(time.Now())
+	err := l.flush()
+	l.mu.Unlock()
+	return errors.Join(err, l.checkpoint(true))
 }
 
 // slice is how many entries are applied before others get a turn.
@@ -589,6 +603,7 @@ func (l *Loop) pass(now time.Time) error {
 	}
 	l.passLight(now)
 	l.limiters.pass(now)
+	l.drainLeaks(now)
 	return l.flush()
 }
 

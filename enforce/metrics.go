@@ -92,6 +92,8 @@ func (m *metrics) watch(r prometheus.Registerer, l *Loop) {
 		defer l.mu.Unlock()
 		return float64(l.ledger.Opened())
 	})
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "flyball_enforcement_queued", Help: "Rows of the history of enforcement that ClickHouse has not got yet."}, func() float64 { return float64(l.archive.queued.Load()) })
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "flyball_enforcement_lag_seconds", Help: "How long the oldest of them has waited, 0 where there is none."}, func() float64 { return l.archive.lag().Seconds() })
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "flyball_feed_connections", Help: "Limiters that follow by server-sent events."}, func() float64 { return float64(l.feed.Connections()) })
 }
 
