@@ -67,10 +67,13 @@ func (f *effects) empty() bool {
 // judgeTouched looks at every account that the record changed.
 func (l *Loop) judgeTouched() error {
 	now := time.UnixMicro(l.clock)
-	for _, t := range l.ledger.Touched() {
+	list := l.ledger.Touched()
+	for i := range list {
+		t := &list[i]
 		if t.Family < 0 {
 			continue // the policy changed while the record was applied
 		}
+		l.touched(t, now)
 		for _, g := range l.byFamily[t.Family] {
 			if err := l.judge(g, t.Account, now, true); err != nil {
 				return err
@@ -94,6 +97,7 @@ func (l *Loop) judge(g *Guard, a *ledger.Account, now time.Time, entry bool) err
 		return nil
 	}
 	v := g.judge(a, &a.Counts)
+	g.used.offer(a, v.value)
 	var held *live
 	if a.Pinned > 0 || v.rung >= 0 {
 		for _, o := range l.byKey[a.Key()] {

@@ -120,10 +120,14 @@ type Loop struct {
 	light     lights
 	effects   effects
 	archive   archive
-	atEnd     bool      // the last record of entries was followed by the end of its chunk
-	partial   bool      // a record is applied in part: the sums stand at no position
-	broken    bool      // an error left the sums in between: they are not saved any more
-	snap      *snapshot // that a verification waits for
+	objective objective
+	usedAt    time.Time         // when the figures of budgets were worked out
+	usedScan  time.Time         // when the ledger was looked through for them
+	usedSaved map[string]string // what is stored of them
+	atEnd     bool              // the last record of entries was followed by the end of its chunk
+	partial   bool              // a record is applied in part: the sums stand at no position
+	broken    bool              // an error left the sums in between: they are not saved any more
+	snap      *snapshot         // that a verification waits for
 	verifying bool
 	applied
 	decided uint64 // decisions were made up to here
@@ -231,6 +235,9 @@ func (l *Loop) restore() error {
 		return err
 	}
 	if err := l.restoreKill(); err != nil {
+		return err
+	}
+	if err := l.restoreUsed(); err != nil {
 		return err
 	}
 	if err := l.restoreLive(); err != nil {
@@ -428,6 +435,7 @@ func (a *applier) record(rec Record) error {
 	n := 0
 	a.entries, a.received = a.entries[:0], a.received[:0]
 	first := true
+	var trace schema.TraceID
 	flush := func(last bool) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -441,6 +449,9 @@ func (a *applier) record(rec Record) error {
 				l.broken = true
 				return err
 			}
+		}
+		if len(a.entries) > 0 {
+			trace = a.entries[len(a.entries)-1].Trace
 		}
 		n += len(a.entries)
 		a.entries, a.received = a.entries[:0], a.received[:0]
@@ -488,7 +499,9 @@ func (a *applier) record(rec Record) error {
 		return err
 	}
 	l.metrics.applied.Add(float64(n))
-	l.metrics.apply.Observe(time.Since(started).Seconds())
+	if n > 0 {
+		observe(l.metrics.apply, time.Since(started).Seconds(), trace.String())
+	}
 	return nil
 }
 
@@ -603,6 +616,7 @@ func (l *Loop) pass(now time.Time) error {
 	}
 	l.passLight(now)
 	l.limiters.pass(now)
+	l.passUsed(now)
 	l.drainLeaks(now)
 	return l.flush()
 }
@@ -618,7 +632,7 @@ func (l *Loop) checkpoint(wait bool) error {
 	}
 	b := l.o.Store.NewBatch()
 	at := l.applied
-	err := errors.Join(l.ledger.Save(b), l.saveBook(b), l.saveHistory(b))
+	err := errors.Join(l.ledger.Save(b), l.saveBook(b), l.saveHistory(b), l.saveUsed(b))
 	l.mu.Unlock()
 	if err != nil {
 		return err

@@ -36,6 +36,7 @@ type Policy struct {
 	Guards      []Guard                `yaml:"guards"`
 	Kill        *KillPolicy            `yaml:"kill"`
 	Light       *LightPolicy           `yaml:"light"`
+	Objectives  *Objectives            `yaml:"objectives"`
 
 	source []byte
 }
@@ -65,6 +66,7 @@ type Guard struct {
 	family  ledger.Family
 	index   int // of the family
 	measure *measure
+	used    used
 }
 
 // Rung is a step of a ladder: at a percentage of the limit, do something.
@@ -368,6 +370,15 @@ func (c *checker) policy(p *Policy) {
 	if p.Kill != nil {
 		c.kill(p.Kill)
 	}
+	if o := p.Objectives; o != nil && o.Amplification != nil {
+		var err error
+		if o.most, err = parseRatio(strings.TrimSpace(*o.Amplification)); err == nil && o.most.Sign() <= 0 {
+			err = errors.New("want more than 0")
+		}
+		if err != nil {
+			c.bad("$.objectives.amplification", "objectives: amplification %q: %v", *o.Amplification, err)
+		}
+	}
 	if l := p.Light; l != nil {
 		if l.Green == 0 {
 			l.Green = 40_000
@@ -610,6 +621,9 @@ func (p *Policy) families() []ledger.Family {
 			out = append(out, g.family)
 		}
 		g.index = j
+	}
+	if t := p.objective(); t != nil && t.index == len(out) {
+		out = append(out, t.family)
 	}
 	return out
 }
