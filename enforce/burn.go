@@ -127,7 +127,7 @@ func (l *Loop) useUsed(old, p *Policy) {
 		if o.requests.c == nil {
 			o.requests.c, o.over.c = l.metrics.requests(l.o.Registerer)
 		}
-		o.family, o.threshold = t.index, t.threshold
+		o.family, o.most, o.threshold = t.index, t.most, t.threshold
 	}
 }
 
@@ -262,7 +262,8 @@ func (l *Loop) touched(t *ledger.Touch, now time.Time) {
 // more attempts than they should.
 type objective struct {
 	family         int
-	threshold      int64 // thousandths of an attempt from which on a request is over it; 0 is none
+	most           int64 // thousandths of an attempt
+	threshold      int64 // from which on a request is over it; 0 is none
 	requests, over monotone
 }
 
@@ -295,9 +296,9 @@ type Objectives struct {
 
 // target is the objective in force.
 type target struct {
-	family    ledger.Family
-	index     int
-	threshold int64
+	family          ledger.Family
+	index           int
+	most, threshold int64
 }
 
 // objective is what the policy says about amplification: the objective, else the
@@ -305,31 +306,31 @@ type target struct {
 // it. nil is none.
 func (p *Policy) objective() *target {
 	if o := p.Objectives; o != nil && o.most != nil {
-		return p.found(ledger.Family{Scope: []directive.Dim{directive.Run}}, o.most.Int64()+1)
+		return p.found(ledger.Family{Scope: []directive.Dim{directive.Run}}, o.most.Int64(), o.most.Int64()+1)
 	}
 	for i := range p.Guards {
 		g := &p.Guards[i]
 		if g.measure == measureAmplification && g.family.Window.Unit == ledger.Run && g.limit != nil && g.limit.Sign() > 0 && g.limit.IsInt64() {
-			return p.found(g.family, g.limit.Int64())
+			return p.found(g.family, g.limit.Int64(), g.limit.Int64())
 		}
 	}
 	return nil
 }
 
-func (p *Policy) found(f ledger.Family, threshold int64) *target {
+func (p *Policy) found(f ledger.Family, most, threshold int64) *target {
 	name, i := f.Name(), 0
 	seen := map[string]bool{}
 	for j := range p.Guards {
 		n := p.Guards[j].family.Name()
 		if n == name {
-			return &target{family: f, index: p.Guards[j].index, threshold: threshold}
+			return &target{family: f, index: p.Guards[j].index, most: most, threshold: threshold}
 		}
 		if !seen[n] {
 			seen[n] = true
 			i++
 		}
 	}
-	return &target{family: f, index: i, threshold: threshold}
+	return &target{family: f, index: i, most: most, threshold: threshold}
 }
 
 // saveUsed keeps which accounts lead, so that a restart does not look like a fall and a
@@ -421,6 +422,6 @@ func (b budgets) Collect(c chan<- prometheus.Metric) {
 		}
 	}
 	if o := &l.objective; o.threshold > 0 {
-		c <- prometheus.MustNewConstMetric(descGoal, prometheus.GaugeValue, float64(o.threshold)/1000)
+		c <- prometheus.MustNewConstMetric(descGoal, prometheus.GaugeValue, float64(o.most)/1000)
 	}
 }
