@@ -42,7 +42,6 @@ func (l *Loop) Mount(r gin.IRouter, keys func() *schema.Keyring, journal func(te
 	g.POST("/guards/backtest", a.as(a.backtest, schema.KeyRead))
 	g.POST("/guards/verify", a.as(a.verify))
 	g.GET("/budgets", a.as(a.budgets, schema.KeyRead, schema.KeyLimiter))
-	g.GET("/enforcement", a.as(a.events, schema.KeyRead))
 	g.GET("/policy", a.as(a.policy, schema.KeyRead))
 	g.GET("/policy/versions", a.as(a.versions, schema.KeyRead))
 	g.POST("/policy", a.as(a.setPolicy))
@@ -311,37 +310,6 @@ func (a *api) budgets(c *gin.Context, key schema.Key) error {
 		return nil
 	}
 	c.JSON(http.StatusOK, gin.H{"budgets": a.l.Budgets(allow, c.Query("guard"), n)})
-	return nil
-}
-
-func (a *api) events(c *gin.Context, key schema.Key) error {
-	n, err := most(c, 100, 10_000)
-	if err == nil {
-		err = known(c, "tenant", "limit", "from", "to")
-	}
-	if err != nil {
-		return err
-	}
-	from, to := time.Now().Add(-30*24*time.Hour), time.Now().Add(time.Minute)
-	for name, at := range map[string]*time.Time{"from": &from, "to": &to} {
-		if v := c.Query(name); v != "" {
-			if *at, err = time.Parse(time.RFC3339, v); err != nil {
-				return badInput("%s %q: want RFC 3339, e.g. 2026-11-29T10:00:00Z", name, v)
-			}
-		}
-	}
-	allow, err := tenants(c, key)
-	if err != nil {
-		return err
-	}
-	list, err := a.l.Events(allow, from, to, n)
-	if err != nil {
-		return err
-	}
-	if list == nil {
-		list = []Event{}
-	}
-	c.JSON(http.StatusOK, gin.H{"events": list})
 	return nil
 }
 

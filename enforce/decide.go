@@ -665,27 +665,3 @@ func (l *Loop) expireEvents(now time.Time) {
 		l.o.Logger.Error("expire events", "err", err)
 	}
 }
-
-// Events are the latest events, newest first, that a reader may see.
-func (l *Loop) Events(allow func(tenant string) bool, from, to time.Time, most int) ([]Event, error) {
-	var out []Event
-	first, last := fmt.Sprintf("%s%016x", keyEvents, max(0, from.UnixMicro())), fmt.Sprintf("%s%016x", keyEvents, to.UnixMicro())
-	err := l.o.Store.Each(keyEvents, func(name string, v []byte) error {
-		if name < first || name >= last {
-			return nil
-		}
-		var e Event
-		if err := json.Unmarshal(v, &e); err != nil {
-			return err
-		}
-		if e.Tenant != "" && allow(e.Tenant) || e.Tenant == "" && allow(schema.AllTenants) {
-			out = append(out, e)
-			if len(out) > 4*most {
-				out = slices.Delete(out, 0, len(out)-most)
-			}
-		}
-		return nil
-	})
-	slices.Reverse(out)
-	return out[:min(len(out), most)], err
-}

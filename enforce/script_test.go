@@ -595,7 +595,7 @@ func (s *script) expect(n int, what string, f map[string]string) {
 			s.fatal(n, "kill switch on=%s, want %s: last hour %s of %s", got, f["on"], k.Hour, k.HourLimit)
 		}
 	case "events":
-		list, err := s.loop.Events(all, time.Unix(0, 0), time.Now().Add(time.Hour), 10_000)
+		list, err := s.loop.Unstored(time.Unix(0, 0), time.Now().Add(time.Hour), true)
 		if err != nil {
 			s.fatal(n, "%v", err)
 		}

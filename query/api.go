@@ -37,6 +37,9 @@ type Options struct {
 	// Stored is the instant before which every entry that was recorded is in the
 	// journal; nil is now.
 	Stored func() time.Time
+	// Enforcement is what the local store knows of enforcement within a time: rows that
+	// ClickHouse may lack, or with every all events that are kept; nil is nothing.
+	Enforcement func(from, to time.Time, every bool) ([]schema.Enforcement, error)
 	// Prices tells the unit prices that a FOCUS file is split by; without it no cost is.
 	Prices UnitPrices
 	// SQL serves read-only SQL for operators; nil where there is none.
@@ -59,11 +62,15 @@ func New(o Options) *API {
 }
 
 // limits are the rows of an answer where the request does not say, and at the most.
-type limits struct{ usual, most int }
+type limits struct {
+	usual, most int
+	local       bool // while ClickHouse is not up, the local store answers
+}
 
 var (
-	listLimits = limits{100, 1000}
-	sumLimits  = limits{1000, 10_000}
+	listLimits  = limits{usual: 100, most: 1000}
+	sumLimits   = limits{usual: 1000, most: 10_000}
+	eventLimits = limits{usual: 100, most: 10_000, local: true}
 )
 
 // Mount adds the API's routes to a router.
@@ -81,6 +88,9 @@ func (a *API) Mount(r gin.IRouter) {
 	g.GET("/retries", a.handle(sumLimits, paged(slices.Concat(retryDimensions[1:], []string{"group_by"})...), a.retries))
 	g.GET("/coverage", a.handle(sumLimits, paged(dimensions[1:]...), a.coverage))
 	g.GET("/movers", a.handle(sumLimits, paged(slices.Concat(dimensions[1:], []string{"group_by", "base_from", "base_to"})...), a.movers))
+	g.GET("/enforcement", a.handle(eventLimits, paged(eventDimensions[1:]...), a.enforcement))
+	g.GET("/enforcement/leakage", a.handle(sumLimits, paged(slices.Concat(leakDimensions[1:], []string{"group_by", "interval"})...), a.leakage))
+	g.GET("/enforcement/times", a.handle(sumLimits, paged(slices.Concat(timeDimensions[1:], []string{"group_by", "interval"})...), a.enforcementTimes))
 	g.GET("/export/focus", a.handle(limits{}, []string{"from", "to", "format"}, a.focus))
 	g.GET("/close", a.handle(sumLimits, []string{"period", "limit", "cursor", "format"}, a.closeReport))
 	if a.o.Write != nil {
@@ -237,7 +247,7 @@ func (a *API) open(c *gin.Context, l limits, params []string) (*request, error) 
 	if err := r.page(params); err != nil {
 		return nil, err
 	}
-	if r.conn = a.o.Conn(); r.conn == nil {
+	if r.conn = a.o.Conn(); r.conn == nil && (!l.local || a.o.Enforcement == nil) {
 		return nil, problem{http.StatusServiceUnavailable, "ClickHouse is not up yet; see /readyz"}
 	}
 	return &r, nil

@@ -485,7 +485,7 @@ func (a *App) router() (http.Handler, error) {
 		}
 		metrics.ServeHTTP(c.Writer, c.Request)
 	})
-	api := query.New(query.Options{Conn: a.conn, Write: a.writer, Stored: a.stored, Prices: unitPrices{a.pricer}, Keys: a.keys.Load, Zone: a.zone, SQL: http.HandlerFunc(a.sql), Quarantined: func() uint64 { return uint64(a.pipeline.Status().Quarantined) }, Logger: a.log})
+	api := query.New(query.Options{Conn: a.conn, Write: a.writer, Stored: a.stored, Enforcement: a.loop.Unstored, Prices: unitPrices{a.pricer}, Keys: a.keys.Load, Zone: a.zone, SQL: http.HandlerFunc(a.sql), Quarantined: func() uint64 { return uint64(a.pipeline.Status().Quarantined) }, Logger: a.log})
 	api.Mount(r)
 	if err := api.MountPage(r, query.Setup{GRPC: a.addrs["otlp_grpc"], HTTP: a.addrs["otlp_http"], Console: console.Files()}); err != nil {
 		return nil, err
