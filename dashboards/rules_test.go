@@ -55,26 +55,31 @@ func load(t *testing.T, file string, into any) {
 	}
 }
 
+// ruleTests are what promtool runs.
+var ruleTests = []string{"alerts_test.yml", "alerts_long_test.yml"}
+
 // TestRules checks what promtool does not: that every alert is tested and leads to a
 // section of the runbook, that every section has an alert, and that rules use only
 // recordings that exist.
 func TestRules(t *testing.T) {
-	var tests struct {
-		Tests []struct {
-			Alerts []struct {
-				Name string `yaml:"alertname"`
-				Exp  []any  `yaml:"exp_alerts"`
-			} `yaml:"alert_rule_test"`
-		} `yaml:"tests"`
-	}
-	load(t, "alerts_test.yml", &tests)
 	fires, quiet := map[string]bool{}, map[string]bool{}
-	for _, x := range tests.Tests {
-		for _, a := range x.Alerts {
-			if len(a.Exp) > 0 {
-				fires[a.Name] = true
-			} else {
-				quiet[a.Name] = true
+	for _, file := range ruleTests {
+		var tests struct {
+			Tests []struct {
+				Alerts []struct {
+					Name string `yaml:"alertname"`
+					Exp  []any  `yaml:"exp_alerts"`
+				} `yaml:"alert_rule_test"`
+			} `yaml:"tests"`
+		}
+		load(t, file, &tests)
+		for _, x := range tests.Tests {
+			for _, a := range x.Alerts {
+				if len(a.Exp) > 0 {
+					fires[a.Name] = true
+				} else {
+					quiet[a.Name] = true
+				}
 			}
 		}
 	}
@@ -93,7 +98,7 @@ func TestRules(t *testing.T) {
 			continue
 		}
 		if !fires[r.Alert] || !quiet[r.Alert] {
-			t.Errorf("%s: alerts_test.yml tests that it fires: %v, that it is quiet: %v", r.Alert, fires[r.Alert], quiet[r.Alert])
+			t.Errorf("%s: the tests of rules see that it fires: %v, that it is quiet: %v", r.Alert, fires[r.Alert], quiet[r.Alert])
 		}
 		if !slices.Contains([]string{"warning", "critical"}, r.Labels["severity"]) {
 			t.Errorf("%s: severity %q", r.Alert, r.Labels["severity"])
@@ -134,7 +139,7 @@ func TestPromtool(t *testing.T) {
 		t.Skip("promtool is missing: apt-get install prometheus")
 	}
 	const config = "../deploy/prometheus/prometheus.yml"
-	for _, f := range []string{config, "recording.yml", "alerts.yml", "alerts_test.yml"} {
+	for _, f := range append([]string{config, "recording.yml", "alerts.yml"}, ruleTests...) {
 		if _, err := os.ReadFile(f); err != nil { // the test cache does not see what promtool reads
 			t.Fatal(err)
 		}
@@ -159,7 +164,7 @@ func TestPromtool(t *testing.T) {
 	if err := os.WriteFile(panels, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"check", "rules", "--lint-fatal", "recording.yml", "alerts.yml", panels}, {"test", "rules", "alerts_test.yml"}, {"check", "config", config}} {
+	for _, args := range [][]string{{"check", "rules", "--lint-fatal", "recording.yml", "alerts.yml", panels}, append([]string{"test", "rules"}, ruleTests...), {"check", "config", config}} {
 		if out, err := exec.Command(tool, args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
