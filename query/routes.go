@@ -80,27 +80,27 @@ func (a *API) routes() []route {
 			paged(sumLimits, dimensions[1:], groupParam(moverDimensions, "tenant"), openapi.Param{Name: "base_from", About: "Begin of the time to compare with.", Schema: instantSchema}, openapi.Param{Name: "base_to", About: "End of the time to compare with, exclusive.", Schema: instantSchema}),
 			moversSchema, a.movers),
 		get("/load", "Tells how many provider calls so many requests become: requests, steps of each, retries of each step.", sumLimits,
-			paged(sumLimits, loadDimensions[1:], groupParam(loadDimensions, "workflow"), intervalParam), anyObject, a.load),
+			paged(sumLimits, loadDimensions[1:], groupParam(loadDimensions, "workflow"), intervalParam), loadSchema, a.load),
 		get("/rate-limits", "Tells how many attempts providers refused for their rate limits.", sumLimits,
-			paged(sumLimits, limitDimensions[1:], groupParam(limitDimensions, "provider,model"), intervalParam), anyObject, a.rateLimits),
+			paged(sumLimits, limitDimensions[1:], groupParam(limitDimensions, "provider,model"), intervalParam), rateLimitsSchema, a.rateLimits),
 		get("/worked-after", "Tells what worked after how many retries, and at what cost beside what worked at once.", sumLimits,
-			paged(sumLimits, workedDimensions[1:], groupParam(workedDimensions, "layer"), asOfParam, openapi.Param{Name: "of", About: "What is counted.", Schema: openapi.Enum("calls", "requests")}), anyObject, a.workedAfter),
+			paged(sumLimits, workedDimensions[1:], groupParam(workedDimensions, "layer"), asOfParam, openapi.Param{Name: "of", About: "What is counted.", Schema: ofSchema}), workedSchema, a.workedAfter),
 		get("/loops", "Tells which runs repeat tool calls with arguments they had already.", sumLimits,
-			paged(sumLimits, runDimensions[1:], groupParam(loopDimensions, "workflow,agent")), anyObject, a.loops),
+			paged(sumLimits, runDimensions[1:], groupParam(loopDimensions, "workflow,agent")), loopsSchema, a.loops),
 		get("/empty-polls", "Tells which tool calls polled for nothing, and what that cost.", sumLimits,
-			paged(sumLimits, toolDimensions[1:], groupParam(toolDimensions, "tool"), asOfParam), anyObject, a.emptyPolls),
+			paged(sumLimits, toolDimensions[1:], groupParam(toolDimensions, "tool"), asOfParam), emptyPollsSchema, a.emptyPolls),
 		get("/payloads", "Tells what tools put into the context, by tool and type.", sumLimits,
-			paged(sumLimits, payloadDimensions[1:], groupParam(payloadDimensions, "tool,payload_type")), anyObject, a.payloads),
-		get("/cache", "Tells what prompt caches saved.", sumLimits, paged(sumLimits, dimensions[1:], groupParam(dimensions, "provider,model"), asOfParam), anyObject, a.cache),
-		get("/batch", "Tells what calls that could have waited would have cost as a batch.", sumLimits, paged(sumLimits, dimensions[1:], groupParam(dimensions, "provider,model"), asOfParam), anyObject, a.batch),
-		get("/enforcement", "Lists what enforcement did, the newest first.", eventLimits, paged(eventLimits, eventDimensions[1:]), anyObject, a.enforcement),
-		get("/enforcement/leakage", "Tells what passed although a directive refused it.", sumLimits, paged(sumLimits, leakDimensions[1:], groupParam(leakDimensions, "guard,limiter"), intervalParam), anyObject, a.leakage),
-		get("/enforcement/times", "Tells how long limiters took to enforce directives.", sumLimits, paged(sumLimits, timeDimensions[1:], groupParam(timeDimensions, "limiter"), intervalParam), anyObject, a.enforcementTimes),
+			paged(sumLimits, payloadDimensions[1:], groupParam(payloadDimensions, "tool,payload_type")), payloadsSchema, a.payloads),
+		get("/cache", "Tells what prompt caches saved.", sumLimits, paged(sumLimits, dimensions[1:], groupParam(dimensions, "provider,model"), asOfParam), cacheSchema, a.cache),
+		get("/batch", "Tells what calls that could have waited would have cost as a batch.", sumLimits, paged(sumLimits, dimensions[1:], groupParam(dimensions, "provider,model"), asOfParam), batchSchema, a.batch),
+		get("/enforcement", "Lists what enforcement did, the newest first.", eventLimits, paged(eventLimits, eventDimensions[1:]), openapi.Schema{"type": "object"}, a.enforcement),
+		get("/enforcement/leakage", "Tells what passed although a directive refused it.", sumLimits, paged(sumLimits, leakDimensions[1:], groupParam(leakDimensions, "guard,limiter"), intervalParam), openapi.Schema{"type": "object"}, a.leakage),
+		get("/enforcement/times", "Tells how long limiters took to enforce directives.", sumLimits, paged(sumLimits, timeDimensions[1:], groupParam(timeDimensions, "limiter"), intervalParam), openapi.Schema{"type": "object"}, a.enforcementTimes),
 		get("/export/focus", "Exports whole days as a FOCUS 1.2 file.", limits{}, []openapi.Param{fromParam, toParam, formatParam("csv", "parquet"), currencyParam}, nil, a.focus),
 		get("/close", "Tells a closed month beside what is known now, or without period which months are closed.", sumLimits,
 			[]openapi.Param{{Name: "period", About: "A month; required for CSV.", Schema: monthSchema}, limitParam(sumLimits), cursorParam, formatParam("json", "csv"), currencyParam}, closeSchema, a.closeReport),
 		get("/reconcile", "Tells a provider's bill beside what was booked, or without id which bills were compared. Needs a key for every tenant.", sumLimits,
-			[]openapi.Param{{Name: "id", About: "A comparison; required for CSV.", Schema: openapi.String("")}, limitParam(sumLimits), cursorParam, formatParam("json", "csv")}, anyObject, a.reconciliations),
+			[]openapi.Param{{Name: "id", About: "A comparison; required for CSV.", Schema: openapi.String("")}, limitParam(sumLimits), cursorParam, formatParam("json", "csv")}, openapi.Schema{"type": "object"}, a.reconciliations),
 	}
 	for i := range out {
 		r := &out[i].Route
@@ -127,7 +127,7 @@ func (a *API) routes() []route {
 			About: "Compares a provider's bill, which is the body, with what was booked, and keeps the comparison. Needs a key for every tenant.",
 			Params: []openapi.Param{tenantParam, {Name: "source", About: "Whose bill it is.", Required: true, Schema: openapi.Enum(billSources...)}, {Name: "again", About: "Whether a bill that was compared before is compared anew.", Schema: openapi.Enum("true", "false")},
 				{Name: "from", About: "First UTC day; without it the bill's.", Schema: openapi.Text(openapi.Schema{"format": "date"}, "")}, {Name: "to", About: "UTC day after the last.", Schema: openapi.Text(openapi.Schema{"format": "date"}, "")}},
-			Body: &openapi.Body{Type: "application/json", Schema: openapi.Schema{}}, OK: anyObject, Fails: []int{400, 413, 415, 503, 504}}})
+			Body: &openapi.Body{Type: "application/json", Schema: openapi.Schema{}}, OK: openapi.Schema{"type": "object"}, Fails: []int{400, 413, 415, 503, 504}}})
 	}
 	if a.o.SQL != nil {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -193,114 +193,3 @@ func intervalNames() (out []string) {
 	}
 	return out
 }
-
-// What the answers are made of.
-var (
-	anyObject   = openapi.Schema{"type": "object"}
-	count       = openapi.Schema{"type": "integer", "description": "A signed sum."}
-	positive    = openapi.Schema{"type": "integer", "minimum": 0}
-	text        = openapi.Schema{"type": "string"}
-	nextSchema  = openapi.String("The cursor of the next page; empty where this was the last.")
-	monthSchema = openapi.Text(openapi.Schema{"pattern": "^20[0-9]{2}-(0[1-9]|1[0-2])$|^2100-(0[1-9]|1[0-2])$", "examples": []string{"2026-11"}}, "A month.")
-	tokenSchema = openapi.Named{Name: "Tokens", Schema: openapi.Object(same(count, schema.TokenNames[:]...))}
-)
-
-// same is one schema for several names.
-func same(s openapi.Schema, names ...string) openapi.Fields {
-	f := openapi.Fields{}
-	for _, n := range names {
-		f[n] = s
-	}
-	return f
-}
-
-func with(f openapi.Fields, more ...openapi.Fields) openapi.Fields {
-	for _, m := range more {
-		for k, v := range m {
-			f[k] = v
-		}
-	}
-	return f
-}
-
-// rowOf is a row with those of the dimensions that it was asked to be by.
-func rowOf(names []string, f openapi.Fields) openapi.Fields {
-	for _, n := range names {
-		f[n+"?"] = text
-	}
-	return f
-}
-
-// answerOf adds what request.answer does, and where the next page is.
-func answerOf(f openapi.Fields) openapi.Fields {
-	return with(f, openapi.Fields{"from": openapi.Time(), "to": openapi.Time(), "timezone": openapi.String("The zone that days begin in, IANA."), "as_of": openapi.Time(), "truncated": openapi.Bool(), "next": nextSchema})
-}
-
-// pageOf is an answer as JSON or CSV.
-func pageOf(ok any) openapi.Answer {
-	return openapi.Answer{About: "The answer.", Content: map[string]any{"application/json": ok, "text/csv": openapi.String("A header, then a line for each row.")}, Headers: map[string]openapi.Header{
-		"ETag":                {About: "Of answers that change by corrections alone: /spend and /retries of a time that is over.", Schema: text},
-		"Link":                {About: "CSV: where the next page is.", Schema: text},
-		"X-Flyball-Truncated": {About: "CSV: whether there is a next page.", Schema: openapi.Enum("true", "false")},
-	}}
-}
-
-// callSchema is callRow's.
-var callSchema = func() openapi.Named {
-	usd := openapi.USD()
-	maybe := openapi.Nullable(usd)
-	flag := openapi.Bool()
-	f := openapi.Fields{"tenant": text, "trace_id": text, "span_id": text, "parent_span_id": text, "part": positive, "run_id": text, "started_at": openapi.Time(), "duration_ns": positive, "recorded_at": openapi.Time(), "tokens": tokenSchema,
-		"cost_usd": maybe, "estimate_usd": maybe, "reported_cost_usd": maybe, "exposure_usd": usd, "amount": openapi.Text(openapi.Schema{"format": "decimal"}, "In currency."), "wasted_usd": usd,
-		"aggregate": flag, "fallback": flag, "hedge": flag, "args_hash": text, "flags": openapi.Array(openapi.Enum(schema.FlagNames...)),
-		"sign?": openapi.Schema{"type": "integer", "enum": []int{-1, 1}, "description": "Of a history: whether the entry was added or taken back."}, "children?": openapi.Array(openapi.Ref("Call"))}
-	for _, n := range plainColumns {
-		f[n] = text
-	}
-	for _, n := range []string{"payload_bytes", "attempt", "hidden_attempts", "http_status", "version", "web_searches", "images", "pages", "media_ms", "model_calls", "tool_calls", "retries", "fallbacks", "hedges", "repeats"} {
-		f[n] = positive
-	}
-	return openapi.Named{Name: "Call", Schema: openapi.Object(f)}
-}()
-
-var (
-	counts   = same(count, "model_calls", "tool_calls", "retries", "fallbacks", "hedges", "unpriced_calls", "unknown_calls")
-	statuses = openapi.Enum("succeeded", "failed", "stopped", "partial", "unknown")
-
-	runRow = openapi.Named{Name: "RunRow", Schema: openapi.Object(with(same(text, "tenant", "run_id", "name", "user", "feature", "workflow", "workflow_version", "agent"), counts,
-		openapi.Fields{"status": statuses, "started_at": openapi.Time(), "ended_at": openapi.Time(), "cost_usd": openapi.USD(), "amplification": count}))}
-
-	runSchema = openapi.Named{Name: "Run", Schema: openapi.Object(with(same(text, "tenant", "run_id"), same(openapi.Nullable(text), "name", "user", "feature", "workflow", "workflow_version", "agent", "session", "criticality", "mode", "environment"), counts,
-		same(openapi.Map(count), "retries_by_layer", "failures", "kinds", "flags"),
-		openapi.Fields{"status": statuses, "started_at": openapi.Time(), "ended_at": openapi.Time(), "cost_usd": openapi.USD(), "wasted_usd": openapi.USD(), "cost_amplification": openapi.Nullable(openapi.Number()),
-			"retry_multiplier": openapi.Nullable(openapi.Number()), "amplification": openapi.Number(), "requests": count, "repeats": count, "estimated_calls": count, "truncated": openapi.Bool(), "calls": openapi.Array(callSchema)}))}
-
-	spendCounts = openapi.Fields{"calls": count, "cost_usd": openapi.USD(), "unpriced_calls": count, "unknown_calls": count, "estimated_calls": count, "sampled_calls": count}
-
-	spendSchema = answerOf(openapi.Fields{
-		"rows":  openapi.Array(rowOf(dimensions, with(openapi.Fields{"at?": openapi.Time(), "tokens": tokenSchema}, spendCounts))),
-		"total": with(openapi.Fields{"complete": openapi.Schema{"type": "boolean", "description": "Nothing is unpriced, unknown or sampled."}}, spendCounts)})
-
-	amplificationRow = rowOf(slices.Concat(runDimensions, callDimensions), with(openapi.Fields{"requests": count, "repeats": count, "cost_usd": openapi.USD(), "wasted_usd": openapi.USD()}, counts,
-		same(openapi.Nullable(openapi.Number()), "ratio", "retry_multiplier", "cost_amplification", "p50", "p90", "p99")))
-
-	coverageSchema = answerOf(openapi.Fields{
-		"rows":     openapi.Array(with(same(count, "calls", "unpriced", "unknown", "estimated", "assumed_basis", "sampled"), openapi.Fields{"provider": text, "model": text, "cost_usd": openapi.USD()})),
-		"flags":    openapi.Map(count),
-		"total":    with(same(count, "model_attempts", "unpriced", "unknown", "estimated", "assumed_basis", "sampled", "late"), openapi.Fields{"quarantined?": positive}),
-		"findings": openapi.Array(openapi.Fields{"finding": text, "tenants": openapi.Array(text), "traces": positive, "trace_id": text, "text": text})})
-
-	moverSide = openapi.Named{Name: "MoverSide", Schema: openapi.Object(with(same(count, "requests", "model_calls", "attempts", "tokens", "uncosted_calls"), openapi.Fields{"cost_usd": openapi.USD()}))}
-	moverRow  = openapi.Fields{"before": moverSide, "after": moverSide, "before_usd": openapi.USD(), "after_usd": openapi.USD(), "change_usd": openapi.USD(), "effects": same(openapi.USD(), effects...),
-		"main": openapi.Enum(append([]string{""}, effects...)...)}
-	moversSchema = answerOf(openapi.Fields{"rows": openapi.Array(rowOf(moverDimensions, with(openapi.Fields{}, moverRow))), "total": moverRow,
-		"requests_counted": openapi.Bool(), "base_from": openapi.Time(), "base_to": openapi.Time()})
-
-	closedSchema = openapi.Named{Name: "Close", Schema: openapi.Object(openapi.Fields{"tenant": text, "period": monthSchema, "from": openapi.Time(), "to": openapi.Time(), "timezone": text, "as_of": openapi.Time(), "closed_at": openapi.Time(), "closed_by": text, "cost_usd": openapi.USD()})}
-	closeMoney   = same(openapi.USD(), "frozen_usd", "current_usd", "adjustment_usd")
-	closeSchema  = openapi.AnyOf(
-		openapi.Fields{"closes": openapi.Array(closedSchema)},
-		openapi.Fields{"period": monthSchema, "closes": openapi.Array(closedSchema), "truncated": openapi.Bool(), "next": nextSchema, "as_of": openapi.Time(),
-			"rows":  openapi.Array(with(same(text, "tenant", "provider", "model"), closeMoney, same(count, "frozen_calls", "current_calls", "adjustment_calls", "frozen_unpriced", "current_unpriced", "frozen_unknown", "current_unknown"))),
-			"total": with(same(count, "frozen_calls", "current_calls"), closeMoney)})
-)

@@ -86,11 +86,8 @@ func (t *tried) row(once map[target]*effort) row {
 			base.Add(base, mean(first.cost, first.costed, e.costed))
 		}
 	}
-	m := row{"retries": fmt.Sprint(t.retries), "calls": t.calls, "cost_usd": usd(t.cost), "uncosted_calls": t.uncosted, "incomplete_calls": t.incomplete,
+	m := row{"retries": retriesNames[t.retries], "calls": t.calls, "cost_usd": usd(t.cost), "uncosted_calls": t.uncosted, "incomplete_calls": t.incomplete,
 		"compared_calls": costed, "compared_usd": usd(cost), "first_try_usd": nil, "cost_ratio": nil, "mean_ms": nil, "extra_ms": nil}
-	if t.retries == mostRetries {
-		m["retries"] = fmt.Sprintf("%d+", mostRetries)
-	}
 	if costed > 0 {
 		m["first_try_usd"] = pico(new(big.Rat).Quo(base, big.NewRat(schema.PicoPerUSD, 1))).String()
 		if base.Sign() > 0 {
@@ -110,6 +107,9 @@ func (t *tried) row(once map[target]*effort) row {
 
 // mostRetries is the number from which retries are counted as so many and more.
 const mostRetries = 3
+
+// retriesNames are how a row says what it is of.
+var retriesNames = []string{"0", "1", "2", mostRetries: fmt.Sprintf("%d+", mostRetries)}
 
 // workedAfter answers what calls, or requests, took and cost that worked at once and
 // after one, two, three and more retries.
@@ -173,7 +173,7 @@ type workedAnswer struct {
 
 // after is where calls of a row of a statement belong that worked after n retries.
 func (w *workedAnswer) after(get func(string) any, layer string, n int) *tried {
-	n = min(n, mostRetries)
+	n = min(max(n, 0), mostRetries) // what is left of a run whose first days have expired may be less than nothing
 	t := w.find(func(name string) any {
 		switch name {
 		case "n":

@@ -104,12 +104,16 @@ func TestOpenAPI(t *testing.T) {
 		secret[k[0]] = s
 		keys = append(keys, fmt.Sprintf(`{"name":%q,"sha256":%q,"role":%q,%s}`, k[0], sum, k[1], k[2]))
 	}
+	list := filepath.Join(t.TempDir(), "list.yaml")
+	if err := os.WriteFile(list, []byte(tieredPrices+strings.TrimPrefix(prices, "prices:\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s := newService(t, "", append(withPolicy(t, `
 kill: {multiple: "3", floor: "1000000", exempt: [critical]}
 guards:
   - {name: tiny, scope: [tenant, user], measure: cost, window: day, limit: "0.0001", ladder: [{at: 80%, do: warn}, {at: 100%, do: soft_block}], outcome: pause}
   - {name: cap, scope: [tenant], measure: cost, window: month, limit: "1000", ladder: [{at: 100%, do: soft_block}], outcome: pause}
-`), "FLYBALL_KEYS=["+strings.Join(keys, ",")+"]")...)
+`), "FLYBALL_KEYS=["+strings.Join(keys, ",")+"]", `FLYBALL_PRICES__FILES=["`+list+`"]`, `FLYBALL_ATTRIBUTES__MODE=["app.mode"]`)...)
 	s.start()
 	b := newBatch()
 	for trace := uint64(1); trace < 20; trace++ {
@@ -117,6 +121,10 @@ guards:
 		b.chat(trace, 2, 1, 50)
 	}
 	b.chat(20, 1, 0, 10).Attributes().PutStr("gen_ai.request.model", "nobody-knows-me")
+	// What has no price for a batch, and a tool that says nothing of its answer.
+	b.chat(21, 1, 0, 10).Attributes().PutStr("app.mode", "batch")
+	b.run(21)
+	wasteful(t).ResourceSpans().MoveAndAppendTo(b.td.ResourceSpans())
 	r, err := http.NewRequest(http.MethodPost, s.url("otlp_http", "/v1/traces"), bytes.NewReader(encode(t, b.td)))
 	if err != nil {
 		t.Fatal(err)
@@ -149,6 +157,13 @@ guards:
 		t.Fatalf("the document: %d %.200s", code, text)
 	}
 	checkUnknown(t, s, &d, secret["boss"])
+	// An answer without rows would agree with any description of them.
+	for _, question := range []string{"load", "rate-limits", "worked-after", "worked-after?of=requests", "loops", "empty-polls", "payloads", "cache", "batch"} {
+		var answer struct{ Rows []map[string]any }
+		if code, text := s.as(secret["boss"], http.MethodGet, "/"+question, nil); code != http.StatusOK || json.Unmarshal([]byte(text), &answer) != nil || len(answer.Rows) == 0 {
+			t.Errorf("%s has no rows: %d %s", question, code, text)
+		}
+	}
 	// Years in which nothing was recorded cost nothing: it was a statement for each hour.
 	for _, path := range []string{"/guards/verify", "/guards/backtest"} {
 		in := map[string]any{"since": "2015-01-02T00:00:00Z"}

@@ -22,15 +22,10 @@ const tieredPrices = `prices:
     service_tiers: {batch: {per_million: {input: "5", cache_read: "0.5", cache_write_5m: "6.25", output: "25"}}}
 `
 
-// What the questions about capacity and waste answer of spans that came through the
-// whole service, priced by a real list, and worked out by hand.
-func TestQuestionsOfARunningService(t *testing.T) {
-	list := filepath.Join(t.TempDir(), "list.yaml")
-	if err := os.WriteFile(list, []byte(tieredPrices), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := newService(t, "", `FLYBALL_PRICES__FILES=["`+list+`"]`, `FLYBALL_ATTRIBUTES__MODE=["app.mode"]`)
-	s.start()
+// wasteful is a run of which every question about capacity and waste has something to
+// tell, for a service with tieredPrices and the mode in app.mode.
+func wasteful(t *testing.T) ptrace.Traces {
+	t.Helper()
 	td := ptrace.NewTraces()
 	spans := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans()
 	start := time.Now().Add(-time.Minute)
@@ -71,7 +66,19 @@ func TestQuestionsOfARunningService(t *testing.T) {
 	chat(1130, 0, 0, 10) // 11300 + 500, and the counts are certain
 	call("fetch", `{"url":"/"}`, "<html>"+strings.Repeat("x", 994))
 	chat(1440, 0, 0, 20) // 14400 + 1000
-	s.mustSend(td)
+	return td
+}
+
+// What the questions about capacity and waste answer of spans that came through the
+// whole service, priced by a real list, and worked out by hand.
+func TestQuestionsOfARunningService(t *testing.T) {
+	list := filepath.Join(t.TempDir(), "list.yaml")
+	if err := os.WriteFile(list, []byte(tieredPrices), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newService(t, "", `FLYBALL_PRICES__FILES=["`+list+`"]`, `FLYBALL_ATTRIBUTES__MODE=["app.mode"]`)
+	s.start()
+	s.mustSend(wasteful(t))
 	s.drain()
 	ask := func(question, want string, fields ...string) {
 		t.Helper()
