@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -13,7 +12,7 @@ import (
 // time, also by the process that comes after a crash.
 func TestArchiveRepeatsUntilStored(t *testing.T) {
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		s := &script{t: t, dir: dir, log: &memoryLog{}, policy: []byte(`guards:
   - {name: calls, scope: [run], measure: model_calls, window: run, limit: "2", ladder: [{at: 100%, do: terminate}], outcome: checkpoint}
 `)}
