@@ -34,7 +34,9 @@ type board struct {
 	} `json:"templating"`
 	Annotations struct {
 		List []struct {
-			Expr string `json:"expr"`
+			Name   string `json:"name"`
+			Expr   string `json:"expr"`
+			Target target `json:"target"`
 		} `json:"list"`
 	} `json:"annotations"`
 }

@@ -237,6 +237,7 @@ func TestPanelsOfAFilledStore(t *testing.T) {
 			}
 		})
 	}
+	t.Run("annotations", func(t *testing.T) { annotations(t, s.Engine) })
 	t.Run("variables", func(t *testing.T) { variables(t, s.Engine) })
 	t.Run("figures", func(t *testing.T) { figures(t, s) })
 }
@@ -246,6 +247,35 @@ func firstOf(rows []map[string]any) map[string]any {
 		return nil
 	}
 	return rows[0]
+}
+
+// annotations are what guards and the kill switch did, once each, without what only warned.
+func annotations(t *testing.T, e *engine.Engine) {
+	found := 0
+	for _, b := range boards(t) {
+		for _, x := range b.Annotations.List {
+			if x.Target.SQL == "" {
+				continue
+			}
+			found++
+			sql, err := Expand(x.Target.SQL, whole())
+			if err != nil {
+				t.Fatalf("%s, %s: %v", b.file, x.Name, err)
+			}
+			a, err := ask(t, e, sql)
+			if err != nil || !slices.Equal(a.names, []string{"time", "title", "text", "tags"}) || !strings.HasPrefix(a.types[0], "DateTime") || len(a.rows) != 24 {
+				t.Errorf("%s, %s: %v, columns %v, %d rows, want 24\n%s", b.file, x.Name, err, a.names, len(a.rows), sql)
+				continue
+			}
+			equal := a.rows[0]["title"] == "user-day directive soft_block: user u'3" && a.rows[0]["text"] == "it's over" && a.rows[1]["tags"] == "kill,kill"
+			if !equal {
+				t.Errorf("%s, %s: %v %v", b.file, x.Name, a.rows[0], a.rows[1])
+			}
+		}
+	}
+	if found != 3 {
+		t.Errorf("%d boards have annotations from ClickHouse, want 3", found)
+	}
 }
 
 // variables runs the queries that offer values.

@@ -47,6 +47,28 @@ func fill(t *testing.T) made {
 	if err := schema.SendRunInfo(t.Context(), s.Conn(), "runs", runs); err != nil {
 		t.Fatal(err)
 	}
+	var rows []schema.Enforcement
+	for n := range 60 {
+		e := schema.Enforcement{Seq: uint64(n + 1), Node: "n", At: firstDay.Add(time.Duration(n) * time.Hour), Kind: []string{"directive", "kill", schema.EnforcementLeak, schema.EnforcementApplied, "directive"}[n%5], Guard: "user-day", Tenant: []string{"t-1", "t-2", "t-3"}[n%3], Scope: "user u'3", Action: "soft_block", Reason: "it's over"}
+		took := int64(n) * 1e6
+		cost := schema.SumOf(int64(n) * schema.PicoPerUSD)
+		switch n % 5 {
+		case 1:
+			e.Tenant, e.Guard = "", "kill"
+		case 2:
+			e.Class, e.Calls, e.USD, e.Limiter = []string{"propagation", "leak", "unguarded"}[n%3], 2, &cost, []string{"gw", ""}[n%2]
+		case 3:
+			e.Limiter, e.Took = "gw", &took
+		case 4:
+			e.Action = "warn"
+		}
+		rows = append(rows, e)
+	}
+	for _, token := range []string{"once", "again"} { // a row that is sent again is one row
+		if err := schema.SendEnforcement(t.Context(), s.Conn(), token, rows); err != nil {
+			t.Fatal(err)
+		}
+	}
 	c := schema.NewColumns()
 	for i := range s.entries {
 		c.Append(&s.entries[i], 1)

@@ -84,6 +84,7 @@ func (l *Loop) usePolicy(p *Policy) error {
 	if err := l.ledger.Use(families, l.chunk); err != nil {
 		return err
 	}
+	l.useUsed(l.policy, p)
 	l.policy = p
 	l.byFamily = make([][]*Guard, len(families))
 	l.noPrice = nil

@@ -320,34 +320,6 @@ func (a *api) budgets(c *gin.Context, key schema.Key) error {
 	return nil
 }
 
-func (a *api) events(c *gin.Context, key schema.Key) error {
-	n, err := most(c, 100, 10_000)
-	if err != nil {
-		return err
-	}
-	from, to := time.Now().Add(-30*24*time.Hour), time.Now().Add(time.Minute)
-	for name, at := range map[string]*time.Time{"from": &from, "to": &to} {
-		if v := c.Query(name); v != "" {
-			if *at, err = time.Parse(time.RFC3339, v); err != nil {
-				return badInput("%s %q: want RFC 3339, e.g. 2026-11-29T10:00:00Z", name, v)
-			}
-		}
-	}
-	allow, err := tenants(c, key)
-	if err != nil {
-		return err
-	}
-	list, err := a.l.Events(allow, from, to, n)
-	if err != nil {
-		return err
-	}
-	if list == nil {
-		list = []Event{}
-	}
-	c.JSON(http.StatusOK, gin.H{"events": list})
-	return nil
-}
-
 func (a *api) policy(c *gin.Context, key schema.Key) error {
 	if err := orgWide(key); err != nil {
 		return err

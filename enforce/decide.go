@@ -31,9 +31,10 @@ type live struct {
 	Version  uint64 `json:"policy"`
 	Scoped   string `json:"scoped"` // in words
 	Tenant   string `json:"tenant,omitempty"`
-	Touched  int64  `json:"touched"`         // unix ns
-	Received int64  `json:"received"`        // of the span that crossed, unix ms; 0 where none did
-	Ended    int64  `json:"ended"`           // of that span, unix ns
+	Touched  int64  `json:"touched"`  // unix ns
+	Received int64  `json:"received"` // of the span that crossed, unix ms; 0 where none did
+	Ended    int64  `json:"ended"`    // of that span, unix ns
+	Trace    string `json:"trace,omitempty"`
 	Paged    string `json:"paged,omitempty"` // the alert that on-call was told of, and by which message
 	PagedBy  string `json:"paged_by,omitempty"`
 	Pardoned int    `json:"pardoned,omitempty"` // released by hand up to this rung, counted from 1
@@ -47,27 +48,6 @@ type live struct {
 
 // published reports whether limiters are told.
 func (v *live) published() bool { return !v.Shadow }
-
-// Event is one thing that enforcement did, for audit and reports.
-type Event struct {
-	Seq       uint64    `json:"seq"`
-	At        time.Time `json:"at"`
-	Kind      string    `json:"kind"` // directive release page kill policy drill lease limiter
-	Guard     string    `json:"guard,omitempty"`
-	Tenant    string    `json:"tenant,omitempty"`
-	Scope     string    `json:"scope,omitempty"`
-	Action    string    `json:"action,omitempty"`
-	Measure   string    `json:"measure,omitempty"`
-	Value     string    `json:"value,omitempty"`
-	Limit     string    `json:"limit,omitempty"`
-	Rung      string    `json:"rung,omitempty"`
-	Window    string    `json:"window,omitempty"`
-	Shadow    bool      `json:"shadow,omitempty"`
-	Actor     string    `json:"actor,omitempty"`
-	Reason    string    `json:"reason,omitempty"`
-	Directive string    `json:"directive,omitempty"`
-	Revision  string    `json:"revision,omitempty"`
-}
 
 // effects are what the decisions of one step lead to, until flush.
 type effects struct {
@@ -87,10 +67,13 @@ func (f *effects) empty() bool {
 // judgeTouched looks at every account that the record changed.
 func (l *Loop) judgeTouched() error {
 	now := time.UnixMicro(l.clock)
-	for _, t := range l.ledger.Touched() {
+	list := l.ledger.Touched()
+	for i := range list {
+		t := &list[i]
 		if t.Family < 0 {
 			continue // the policy changed while the record was applied
 		}
+		l.touched(t, now)
 		for _, g := range l.byFamily[t.Family] {
 			if err := l.judge(g, t.Account, now, true); err != nil {
 				return err
@@ -114,6 +97,7 @@ func (l *Loop) judge(g *Guard, a *ledger.Account, now time.Time, entry bool) err
 		return nil
 	}
 	v := g.judge(a, &a.Counts)
+	g.used.offer(a, v.value)
 	var held *live
 	if a.Pinned > 0 || v.rung >= 0 {
 		for _, o := range l.byKey[a.Key()] {
@@ -201,9 +185,9 @@ func (l *Loop) raise(g *Guard, a *ledger.Account, v verdict, held *live, now tim
 	h.Reason = fmt.Sprintf("%s: %s spent %s of %s in %s (%s of the limit)", g.Name, h.Scoped, h.Spent, h.Limit, windowText(g.family.Window, a), r.At)
 	h.fresh = true
 	if entry {
-		h.Received, h.Ended = a.Received, a.Ended
+		h.Received, h.Ended, h.Trace = a.Received, a.Ended, a.Trace.String()
 	} else {
-		h.Received, h.Ended = 0, 0
+		h.Received, h.Ended, h.Trace = 0, 0, ""
 	}
 	l.put(h)
 	kind := "directive"
@@ -343,7 +327,7 @@ func (l *Loop) resolve(h *live, reason string, now time.Time) {
 }
 
 func (h *live) event(kind string, now time.Time) Event {
-	e := Event{At: now.UTC(), Kind: kind, Guard: h.Guard, Tenant: h.Tenant, Scope: h.Scoped, Action: string(h.Action), Measure: h.Measure, Value: h.Spent, Limit: h.Limit, Rung: h.Rung, Shadow: h.Shadow, Directive: h.ID, Reason: h.Reason}
+	e := Event{At: now.UTC(), Kind: kind, Guard: h.Guard, Tenant: h.Tenant, Scope: h.Scoped, Action: string(h.Action), Measure: h.Measure, Value: h.Spent, Limit: h.Limit, Rung: h.Rung, Shadow: h.Shadow, Directive: h.ID, Reason: h.Reason, User: h.Directive.Scope.Values["user"], Trace: h.Trace}
 	if !h.Directive.Window.Start.IsZero() {
 		e.Window = h.Directive.Window.Start.Format(time.RFC3339) + "/" + h.Directive.Window.End.Format(time.RFC3339)
 	} else {
@@ -430,6 +414,7 @@ func (l *Loop) flush() error {
 		return nil
 	}
 	now := time.Now()
+	l.drainLeaks(now)
 	c := directive.Change{From: l.current, GeneratedAt: now.UTC()}
 	for _, id := range slices.Sorted(maps.Keys(f.remove)) {
 		if f.remove[id].published() {
@@ -478,6 +463,7 @@ func (l *Loop) flush() error {
 			l.limiters.published[h.ID] = true
 			if h.fresh {
 				l.limiters.issued(h.ID, l.current, h.Received, h.Ended, now)
+				l.limiters.about(h)
 			} else {
 				l.limiters.issued(h.ID, l.current, 0, 0, now)
 			}
@@ -509,6 +495,9 @@ func (l *Loop) flush() error {
 		if err := l.putKill(b); err != nil {
 			return err
 		}
+	}
+	for i := range f.pages {
+		l.event(pageEvent(&f.pages[i], now))
 	}
 	for i := range f.events {
 		e := &f.events[i]
@@ -659,7 +648,15 @@ func (l *Loop) restoreLive() error {
 // putEvent stores an event under the next number.
 func (l *Loop) putEvent(b *state.Batch, e *Event) error {
 	l.limiters.seq = max(l.limiters.seq+1, uint64(e.At.UnixMicro()))
-	e.Seq = l.limiters.seq
+	e.Seq, e.Node = l.limiters.seq, l.archive.node
+	if l.o.Archive != nil {
+		if err := l.archive.put(b, e); err != nil {
+			return err
+		}
+	}
+	if measurement(e.Kind) {
+		return nil
+	}
 	v, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -685,28 +682,4 @@ func (l *Loop) expireEvents(now time.Time) {
 	if err := b.Commit(false); err != nil {
 		l.o.Logger.Error("expire events", "err", err)
 	}
-}
-
-// Events are the latest events, newest first, that a reader may see.
-func (l *Loop) Events(allow func(tenant string) bool, from, to time.Time, most int) ([]Event, error) {
-	var out []Event
-	first, last := fmt.Sprintf("%s%016x", keyEvents, max(0, from.UnixMicro())), fmt.Sprintf("%s%016x", keyEvents, to.UnixMicro())
-	err := l.o.Store.Each(keyEvents, func(name string, v []byte) error {
-		if name < first || name >= last {
-			return nil
-		}
-		var e Event
-		if err := json.Unmarshal(v, &e); err != nil {
-			return err
-		}
-		if e.Tenant != "" && allow(e.Tenant) || e.Tenant == "" && allow(schema.AllTenants) {
-			out = append(out, e)
-			if len(out) > 4*most {
-				out = slices.Delete(out, 0, len(out)-most)
-			}
-		}
-		return nil
-	})
-	slices.Reverse(out)
-	return out[:min(len(out), most)], err
 }

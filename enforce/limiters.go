@@ -54,6 +54,7 @@ type issue struct {
 	version  directive.Version
 	received int64 // of the span that led to it, unix ms; 0 where time or a person did
 	ended    int64 // of that span, unix ns
+	of       Event // whom it is about; empty for the kill switch and what is issued again
 	at       time.Time
 }
 
@@ -71,7 +72,12 @@ func (m *limiters) issued(id string, v directive.Version, received, ended int64,
 	if len(m.recent) >= keepIssues {
 		m.recent = slices.Delete(m.recent, 0, keepIssues/4)
 	}
-	m.recent = append(m.recent, issue{id, v, received, ended, at})
+	m.recent = append(m.recent, issue{id: id, version: v, received: received, ended: ended, at: at})
+}
+
+// about says what the last issue is of.
+func (m *limiters) about(h *live) {
+	m.recent[len(m.recent)-1].of = h.event(schema.EnforcementApplied, time.Time{})
 }
 
 // pass forgets limiters that were not heard of for a day.
@@ -199,10 +205,7 @@ func (l *Loop) Acknowledge(id, key string, a Ack, allow func(string) bool) error
 		}
 		took := now.Sub(time.UnixMilli(s.received))
 		x.took = took
-		l.metrics.enforce.WithLabelValues(l.limiterLabel(id)).Observe(took.Seconds())
-		if s.ended != 0 {
-			l.metrics.spanToAck.WithLabelValues(l.limiterLabel(id)).Observe(max(0, now.Sub(time.Unix(0, s.ended)).Seconds()))
-		}
+		l.followed(s, id, took, now)
 	}
 	return l.flush()
 }
@@ -281,22 +284,22 @@ func (l *Loop) observe(e *schema.Entry) {
 	if e.Start <= issued.UnixNano() {
 		return // under way before
 	}
-	has, waiting := false, false
+	var has, waiting []*limiter
 	for _, x := range l.limiters.byID {
 		switch {
 		case x.allow != nil && !x.allow(e.Tenant):
 		case !x.acked.Less(version):
-			has = true
+			has = append(has, x)
 		case time.Since(x.at) < limiterActive:
-			waiting = true
+			waiting = append(waiting, x)
 		}
 	}
-	kind, count := "unguarded", (*LeakCount)(nil)
+	kind, count, through := "unguarded", (*LeakCount)(nil), ""
 	switch {
-	case has && !waiting && e.Start > l.ackedAt(version):
-		kind = "leak"
-	case has || waiting:
-		kind = "propagation"
+	case len(has) > 0 && len(waiting) == 0 && e.Start > l.ackedAt(version):
+		kind, through = "leak", throughWhich(has)
+	case len(has)+len(waiting) > 0:
+		kind, through = "propagation", throughWhich(late(has, waiting, version, e.Start))
 	}
 	if h != nil {
 		switch kind {
@@ -310,8 +313,9 @@ func (l *Loop) observe(e *schema.Entry) {
 		count.Calls++
 		count.USD.Add(p.Exposure, 1)
 	}
-	l.metrics.leaks.WithLabelValues(kind).Inc()
-	l.metrics.leakedUSD.WithLabelValues(kind).Add(float64(p.Exposure) / schema.PicoPerUSD)
+	l.leaked(e, h, kind, through)
+	example(l.metrics.leaks.WithLabelValues(kind), 1, e.Trace)
+	example(l.metrics.leakedUSD.WithLabelValues(kind), float64(p.Exposure)/schema.PicoPerUSD, e.Trace)
 }
 
 // ackedAt is when the slowest limiter acknowledged a version, in unix nanoseconds.

@@ -75,6 +75,9 @@ type Options struct {
 	Post func(directive.Call, Settlement, time.Time) error
 	// Teach is told whose a trace is, by who asks about a call of it; nil is not told.
 	Teach func(*directive.Call)
+	// Archive stores rows of what enforcement did in ClickHouse; an error means that they
+	// are sent again. Rows that were sent before have to stay one. nil stores none.
+	Archive func(ctx context.Context, token string, rows []Event) error
 	// Refused books calls that limiters did not let through; nil books none.
 	Refused func([]Refusal) error
 	// Zone is a tenant's time zone; nil is UTC for all.
@@ -116,10 +119,15 @@ type Loop struct {
 	limiters  limiters
 	light     lights
 	effects   effects
-	atEnd     bool      // the last record of entries was followed by the end of its chunk
-	partial   bool      // a record is applied in part: the sums stand at no position
-	broken    bool      // an error left the sums in between: they are not saved any more
-	snap      *snapshot // that a verification waits for
+	archive   archive
+	objective objective
+	usedAt    time.Time         // when the figures of budgets were worked out
+	usedScan  time.Time         // when the ledger was looked through for them
+	usedSaved map[string]string // what is stored of them
+	atEnd     bool              // the last record of entries was followed by the end of its chunk
+	partial   bool              // a record is applied in part: the sums stand at no position
+	broken    bool              // an error left the sums in between: they are not saved any more
+	snap      *snapshot         // that a verification waits for
 	verifying bool
 	applied
 	decided uint64 // decisions were made up to here
@@ -179,6 +187,9 @@ func New(o Options) (*Loop, uint64, error) {
 	if l.secret, err = l.node(keySecret); err != nil {
 		return nil, 0, err
 	}
+	if err := l.openArchive(); err != nil {
+		return nil, 0, fmt.Errorf("read history of enforcement: %w", err)
+	}
 	if err := l.restore(); err != nil {
 		return nil, 0, fmt.Errorf("restore enforcement: %w", err)
 	}
@@ -224,6 +235,9 @@ func (l *Loop) restore() error {
 		return err
 	}
 	if err := l.restoreKill(); err != nil {
+		return err
+	}
+	if err := l.restoreUsed(); err != nil {
 		return err
 	}
 	if err := l.restoreLive(); err != nil {
@@ -315,6 +329,9 @@ func (l *Loop) Start(log Log) error {
 	l.done.Go(l.scan)
 	l.done.Go(func() { l.tick(ctx) })
 	l.done.Go(func() { l.persist(ctx) })
+	if l.o.Archive != nil {
+		l.done.Go(func() { l.ship(ctx) })
+	}
 	l.done.Go(func() { _ = l.pager.Run(ctx) })
 	return nil
 }
@@ -413,7 +430,11 @@ func (l *Loop) Close() error {
 	}
 	l.stop()
 	l.done.Wait()
-	return l.checkpoint(true)
+	l.mu.Lock()
+	l.drainLeaks(time.Now())
+	err := l.flush()
+	l.mu.Unlock()
+	return errors.Join(err, l.checkpoint(true))
 }
 
 // slice is how many entries are applied before others get a turn.
@@ -474,6 +495,7 @@ func (a *applier) record(rec Record) error {
 	n := 0
 	a.entries, a.received = a.entries[:0], a.received[:0]
 	first := true
+	var trace schema.TraceID
 	flush := func(last bool) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -487,6 +509,9 @@ func (a *applier) record(rec Record) error {
 				l.broken = true
 				return err
 			}
+		}
+		if len(a.entries) > 0 {
+			trace = a.entries[len(a.entries)-1].Trace
 		}
 		n += len(a.entries)
 		a.entries, a.received = a.entries[:0], a.received[:0]
@@ -534,7 +559,9 @@ func (a *applier) record(rec Record) error {
 		return err
 	}
 	l.metrics.applied.Add(float64(n))
-	l.metrics.apply.Observe(time.Since(started).Seconds())
+	if n > 0 {
+		observe(l.metrics.apply, time.Since(started).Seconds(), trace.String())
+	}
 	return nil
 }
 
@@ -649,6 +676,8 @@ func (l *Loop) pass(now time.Time) error {
 	}
 	l.passLight(now)
 	l.limiters.pass(now)
+	l.passUsed(now)
+	l.drainLeaks(now)
 	return l.flush()
 }
 
@@ -663,7 +692,7 @@ func (l *Loop) checkpoint(wait bool) error {
 	}
 	b := l.o.Store.NewBatch()
 	at := l.applied
-	err := errors.Join(l.ledger.Save(b), l.saveBook(b), l.saveHistory(b))
+	err := errors.Join(l.ledger.Save(b), l.saveBook(b), l.saveHistory(b), l.saveUsed(b))
 	l.mu.Unlock()
 	if err != nil {
 		return err

@@ -36,6 +36,7 @@ type Policy struct {
 	Guards      []Guard                `yaml:"guards"`
 	Kill        *KillPolicy            `yaml:"kill"`
 	Light       *LightPolicy           `yaml:"light"`
+	Objectives  *Objectives            `yaml:"objectives"`
 
 	source []byte
 }
@@ -66,6 +67,7 @@ type Guard struct {
 	index   int // of the family
 	mix     int // of the family whose tokens choose the model of a tier, -1 where none does
 	measure *measure
+	used    used
 }
 
 // Rung is a step of a ladder: at a percentage of the limit, do something.
@@ -369,6 +371,15 @@ func (c *checker) policy(p *Policy) {
 	if p.Kill != nil {
 		c.kill(p.Kill)
 	}
+	if o := p.Objectives; o != nil && o.Amplification != nil {
+		var err error
+		if o.most, err = parseRatio(strings.TrimSpace(*o.Amplification)); err == nil && o.most.Sign() <= 0 {
+			err = errors.New("want more than 0")
+		}
+		if err != nil {
+			c.bad("$.objectives.amplification", "objectives: amplification %q: %v", *o.Amplification, err)
+		}
+	}
 	if l := p.Light; l != nil {
 		if l.Green == 0 {
 			l.Green = 40_000
@@ -617,6 +628,9 @@ func (p *Policy) families() []ledger.Family {
 		if g.Downgrade != nil && g.Downgrade.ToTier != "" {
 			g.mix = add(ledger.Family{Scope: g.family.Scope, Org: g.family.Org, Match: g.family.Match, Window: ledger.Window{Unit: ledger.Rolling, Over: mixOver}})
 		}
+	}
+	if t := p.objective(); t != nil && t.index == len(out) {
+		out = append(out, t.family)
 	}
 	return out
 }

@@ -105,7 +105,6 @@ func (a *api) routes() []route {
 		fails(post("/guards/verify", "Guards", "Compares the counters of guards with the journal. Needs a key for every tenant.", nil, openapi.Input(verifying{}, openapi.Fields{"since": since}, "since"), Verification{}, a.verify), 503),
 		get("/budgets", "Guards", "Lists budgets with the numbers that decisions use, the nearest to their limits first; with a property of a call, those that apply to it.",
 			append([]openapi.Param{tenant, guard, limit}, filter("user"), filter("feature"), filter("workflow"), filter("agent"), filter("model"), filter("run_id"), filter("mode")), openapi.Fields{"budgets": []Budget{}}, a.budgets, read, limiter),
-		get("/enforcement", "Guards", "Lists what was decided, and by whom, the latest first.", []openapi.Param{tenant, limit, {Name: "from", About: "Begin of the time; without it 30 days ago.", Schema: instant}, {Name: "to", About: "End of the time; without it now.", Schema: instant}}, openapi.Fields{"events": []Event{}}, a.events, read),
 		get("/policy", "Policy", "Tells the policy in force, and who set it. Needs a key for every tenant.", nil, PolicyVersion{}, a.policy, read),
 		get("/policy/versions", "Policy", "Lists all versions of the policy, without their texts. Needs a key for every tenant.", nil, openapi.Fields{"versions": []PolicyVersion{}}, a.versions, read),
 		post("/policy", "Policy", "Puts another policy in force, or with dry_run checks it. Needs a key for every tenant.", nil,

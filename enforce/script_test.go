@@ -120,6 +120,7 @@ type script struct {
 	posted map[string]*schema.Entry // by name, to correct them
 	seen   map[string]bool          // pages that were asked for already
 	late   []string                 // reported calls without a span
+	reg    *prometheus.Registry
 }
 
 func (s *script) fatal(line int, format string, args ...any) {
@@ -136,7 +137,8 @@ func (s *script) start() {
 			s.t.Fatal(err)
 		}
 	}
-	l, from, err := New(Options{Store: s.store, Pricer: scriptPrices, Policy: s.policy, Zone: func(t string) *time.Location { return s.zones[t] },
+	s.reg = prometheus.NewRegistry()
+	l, from, err := New(Options{Store: s.store, Registerer: s.reg, Archive: func(context.Context, string, []Event) error { return nil }, Pricer: scriptPrices, Policy: s.policy, Zone: func(t string) *time.Location { return s.zones[t] },
 		Pages: []page.Receiver{{Name: "oncall", Webhook: &page.Webhook{URL: "https://example.com/hook", Secrets: []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}}},
 		Post: func(c directive.Call, u Settlement, _ time.Time) error {
 			if call := c.SpanID + " " + u.ResponseID; !slices.Contains(s.late, call) { // the same call again is the same line
@@ -516,6 +518,13 @@ func (s *script) run(n int, line string, text []byte) {
 				s.fatal(n, "%v", err)
 			}
 		}
+	case "ack":
+		s.loop.mu.Lock()
+		v := s.loop.current
+		s.loop.mu.Unlock()
+		if err := s.loop.Acknowledge(w[1], "k", Ack{Version: v, Token: s.loop.sign(v)}, func(string) bool { return true }); err != nil {
+			s.fatal(n, "%v", err)
+		}
 	case "headroom":
 		limit, _ := strconv.ParseFloat(f["limit"], 64)
 		left, _ := strconv.ParseFloat(f["remaining"], 64)
@@ -642,7 +651,7 @@ func (s *script) expect(n int, what string, f map[string]string) {
 			s.fatal(n, "kill switch on=%s, want %s: last hour %s of %s", got, f["on"], k.Hour, k.HourLimit)
 		}
 	case "events":
-		list, err := s.loop.Events(all, time.Unix(0, 0), time.Now().Add(time.Hour), 10_000)
+		list, err := s.loop.Unstored(time.Unix(0, 0), time.Now().Add(time.Hour), true)
 		if err != nil {
 			s.fatal(n, "%v", err)
 		}
@@ -656,6 +665,45 @@ func (s *script) expect(n int, what string, f map[string]string) {
 			b, _ := json.Marshal(list)
 			s.fatal(n, "%d events, want %d: %s", got, want, b)
 		}
+	case "metric": // name label=value... is=value; "absent" is none
+		name := strings.Fields(f["name"])[0]
+		want := f["is"]
+		delete(f, "name")
+		delete(f, "is")
+		if got := s.metric(n, name, f); got != want {
+			s.fatal(n, "%s %v is %s, want %s", name, f, got, want)
+		}
+	case "rows": // of the history, until ClickHouse has them
+		rows, err := s.loop.Unstored(time.Unix(0, 0), time.Now().Add(time.Hour), false)
+		if err != nil {
+			s.fatal(n, "%v", err)
+		}
+		got, calls, usd := 0, int64(0), schema.Sum{}
+		for _, e := range rows {
+			m := map[string]string{"kind": e.Kind, "guard": e.Guard, "action": e.Action, "tenant": e.Tenant, "class": e.Class, "limiter": e.Limiter, "user": e.User}
+			same := true
+			for k, v := range f {
+				if has, ok := m[k]; ok && has != v {
+					same = false
+				}
+			}
+			if same {
+				got++
+				calls += e.Calls
+				if e.USD != nil {
+					usd = usd.Plus(*e.USD)
+				}
+				if (e.Kind == schema.EnforcementApplied || e.Kind == schema.EnforcementLeak) && len(e.Trace) != 32 || e.Kind == schema.EnforcementApplied && e.Took == nil {
+					s.fatal(n, "row without a trace or a time: %+v", e)
+				}
+			}
+		}
+		for k, v := range map[string]string{"count": strconv.Itoa(got), "calls": strconv.FormatInt(calls, 10), "usd": usd.String()} {
+			if want, ok := f[k]; ok && want != v {
+				b, _ := json.Marshal(rows)
+				s.fatal(n, "%s is %s, want %s: %s", k, v, want, b)
+			}
+		}
 	case "reported":
 		if want, _ := strconv.Atoi(f["count"]); len(s.late) != want {
 			s.fatal(n, "%d calls were booked as reported, want %d: %q", len(s.late), want, s.late)
@@ -663,6 +711,29 @@ func (s *script) expect(n int, what string, f map[string]string) {
 	default:
 		s.fatal(n, "unknown expectation %q", what)
 	}
+}
+
+// metric is the value of a series, with four digits; "absent" where there is none.
+func (s *script) metric(line int, name string, labels map[string]string) string {
+	s.t.Helper()
+	list, err := s.reg.Gather()
+	if err != nil {
+		s.fatal(line, "%v", err)
+	}
+	for _, family := range list {
+		for _, m := range family.Metric {
+			same := family.GetName() == name
+			for _, l := range m.Label {
+				if v, ok := labels[l.GetName()]; ok && v != l.GetValue() {
+					same = false
+				}
+			}
+			if same {
+				return strconv.FormatFloat(m.GetGauge().GetValue()+m.GetCounter().GetValue()+float64(m.GetHistogram().GetSampleCount()), 'g', 4, 64)
+			}
+		}
+	}
+	return "absent"
 }
 
 // TestScripts runs every script of testdata on a real store, with the clock of the

@@ -31,6 +31,7 @@ func questions(run string) []string {
 		"/api/v1/retries?group_by=tenant,layer&" + during, "/api/v1/coverage?" + during, "/api/v1/load?group_by=tenant,model&interval=1h&" + during, "/api/v1/rate-limits?group_by=tenant,model&interval=1h&" + during,
 		"/api/v1/worked-after?group_by=tenant,layer&" + during, "/api/v1/worked-after?of=requests&group_by=tenant&" + during, "/api/v1/loops?group_by=tenant,run_id&" + during, "/api/v1/empty-polls?group_by=tenant,tool&" + during,
 		"/api/v1/payloads?group_by=tenant,tool&" + during, "/api/v1/cache?group_by=tenant,model&" + during, "/api/v1/batch?group_by=tenant,model&" + during, "/",
+		"/api/v1/enforcement?" + days, "/api/v1/enforcement?kind=leak&" + days, "/api/v1/enforcement/leakage?group_by=tenant&" + days, "/api/v1/enforcement/times?group_by=tenant&" + days,
 	}
 }
 
@@ -156,8 +157,9 @@ func TestKeysBindTenants(t *testing.T) {
 	s := newStore(t, func(o *Options) { o.Keys, o.SQL = ring, sql })
 	s.post(worked("t-1", "run-of-one", 1)...)
 	s.post(worked("t-2", "run-of-two", 1)...)
+	s.happen(happenings()...)
 	files := []string{}
-	for _, path := range []string{"calls?", "runs?", "spend?group_by=tenant,user&", "amplification?group_by=tenant&", "retries?group_by=tenant,layer&", "coverage?", "movers?", "load?group_by=tenant&", "rate-limits?group_by=tenant&",
+	for _, path := range []string{"calls?", "runs?", "spend?group_by=tenant,user&", "amplification?group_by=tenant&", "retries?group_by=tenant,layer&", "coverage?", "movers?", "enforcement?", "enforcement/leakage?group_by=tenant&", "enforcement/times?group_by=tenant&", "load?group_by=tenant&", "rate-limits?group_by=tenant&",
 		"worked-after?group_by=tenant&", "loops?group_by=tenant,run_id&", "empty-polls?group_by=tenant&", "payloads?group_by=tenant&", "cache?group_by=tenant&", "batch?group_by=tenant&"} {
 		files = append(files, "/api/v1/"+path+"format=csv&"+during)
 	}
@@ -213,6 +215,12 @@ func TestKeysBindTenants(t *testing.T) {
 	f("both", "/api/v1/spend?tenant=t-2&"+during, "t-2")
 	f("all", "/api/v1/spend?"+during, "t-1\nt-2")
 	f("all", "/api/v1/runs?tenant=t-2&"+during, "t-2")
+	f("one", "/api/v1/enforcement/leakage?group_by=tenant&"+days, "t-1")
+	f("both", "/api/v1/enforcement/times?group_by=tenant&"+days, "t-1\nt-2")
+	for key, want := range map[string]string{"one": "release directive", "both": "release directive directive", "all": "release kill directive directive"} {
+		_, _, body := s.do("/api/v1/enforcement?"+days, secret[key])
+		equal(t, "events of "+key, strings.Join(strings.Fields(show(list(decode(t, body)["events"]), "kind")), " "), want)
+	}
 
 	for key, want := range map[string]int{"all": 200, "one": 403, "both": 403, "sender": 403, "": 401} {
 		if status, _, _ := s.do("/api/v1/sql?query=SELECT+1", secret[key]); status != want {
@@ -260,6 +268,7 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 		entries[1].Call.Flags = schema.FlagLate
 		s.post(entries...)
 	}
+	s.happen(happenings()...)
 	r := &request{tenants: []string{"t-1"}, conn: s.e.Reader(), from: noon.Add(-12 * time.Hour), to: noon.Add(12 * time.Hour)}
 	if code, body := s.send("/api/v1/close", "", `{"period":"2026-03"}`); code != http.StatusOK {
 		t.Fatal(code, body)
@@ -288,6 +297,8 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 				q.bind("period", "String", "2026-03")
 				q.bind("booked", "Date", "2100-01-01")
 				q.rangeArgs(r)
+			} else if name == "enforcement.sql" || name == "leakage.sql" || name == "enforcement_times.sql" {
+				q.eventRange(r)
 			} else {
 				q.runRange(r)
 			}

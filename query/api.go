@@ -38,6 +38,9 @@ type Options struct {
 	// Stored is the instant before which every entry that was recorded is in the
 	// journal; nil is now.
 	Stored func() time.Time
+	// Enforcement is what the local store knows of enforcement within a time: rows that
+	// ClickHouse may lack, or with every all events that are kept; nil is nothing.
+	Enforcement func(from, to time.Time, every bool) ([]schema.Enforcement, error)
 	// Prices tells the unit prices that a FOCUS file is split by; without it no cost is.
 	Prices UnitPrices
 	// Rates are those of other currencies; nil is none.
@@ -75,11 +78,15 @@ func New(o Options) *API {
 }
 
 // limits are the rows of an answer where the request does not say, and at the most.
-type limits struct{ usual, most int }
+type limits struct {
+	usual, most int
+	local       bool // while ClickHouse is not up, the local store answers
+}
 
 var (
-	listLimits = limits{100, 1000}
-	sumLimits  = limits{1000, 10_000}
+	listLimits  = limits{usual: 100, most: 1000}
+	sumLimits   = limits{usual: 1000, most: 10_000}
+	eventLimits = limits{usual: 100, most: 10_000, local: true}
 )
 
 // sql hands a statement to the operator's read-only SQL, which sees every tenant.
@@ -227,7 +234,7 @@ func (a *API) open(c *gin.Context, l limits, params []string) (*request, error) 
 	if err := r.page(params); err != nil {
 		return nil, err
 	}
-	if r.conn = a.o.Conn(); r.conn == nil {
+	if r.conn = a.o.Conn(); r.conn == nil && (!l.local || a.o.Enforcement == nil) {
 		return nil, problem{http.StatusServiceUnavailable, "ClickHouse is not up yet; see /readyz"}
 	}
 	return &r, nil

@@ -65,6 +65,8 @@ func (a *API) closeReport(ctx context.Context, r *request) (any, error) {
 		}
 	} else if r.csv {
 		return nil, badRequest("period is missing: want a month, e.g. period=2026-11")
+	} else if r.Request.URL.Query().Has("currency") {
+		return nil, badRequest("currency is of a month's figures: say period too, e.g. period=2026-11")
 	}
 	list, err := a.closes(ctx, r, period)
 	if err != nil {

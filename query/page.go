@@ -44,7 +44,7 @@ func (a *API) MountPage(r gin.IRouter, s Setup) error {
 
 func (a *API) page(c *gin.Context, s Setup, instead bool) {
 	data := gin.H{"Setup": s, "Instead": instead}
-	q, err := a.open(c, limits{50, 50}, nil)
+	q, err := a.open(c, limits{usual: 50, most: 50}, nil)
 	switch {
 	case err == nil:
 		ctx, cancel := context.WithTimeout(c.Request.Context(), queryLimit)

@@ -134,6 +134,9 @@ func (a *API) reconcileBill(c *gin.Context) (row, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.Request.URL.Query().Has("tenant") {
+		return nil, badRequest("a bill is about every tenant; leave tenant out")
+	}
 	source := r.Query("source")
 	if !slices.Contains(billSources, source) {
 		return nil, badRequest("source %q: want one of %s", source, strings.Join(billSources, ", "))

@@ -93,6 +93,9 @@ func (a *API) routes() []route {
 			paged(sumLimits, payloadDimensions[1:], groupParam(payloadDimensions, "tool,payload_type")), anyObject, a.payloads),
 		get("/cache", "Tells what prompt caches saved.", sumLimits, paged(sumLimits, dimensions[1:], groupParam(dimensions, "provider,model"), asOfParam), anyObject, a.cache),
 		get("/batch", "Tells what calls that could have waited would have cost as a batch.", sumLimits, paged(sumLimits, dimensions[1:], groupParam(dimensions, "provider,model"), asOfParam), anyObject, a.batch),
+		get("/enforcement", "Lists what enforcement did, the newest first.", eventLimits, paged(eventLimits, eventDimensions[1:]), anyObject, a.enforcement),
+		get("/enforcement/leakage", "Tells what passed although a directive refused it.", sumLimits, paged(sumLimits, leakDimensions[1:], groupParam(leakDimensions, "guard,limiter"), intervalParam), anyObject, a.leakage),
+		get("/enforcement/times", "Tells how long limiters took to enforce directives.", sumLimits, paged(sumLimits, timeDimensions[1:], groupParam(timeDimensions, "limiter"), intervalParam), anyObject, a.enforcementTimes),
 		get("/export/focus", "Exports whole days as a FOCUS 1.2 file.", limits{}, []openapi.Param{fromParam, toParam, formatParam("csv", "parquet"), currencyParam}, nil, a.focus),
 		get("/close", "Tells a closed month beside what is known now, or without period which months are closed.", sumLimits,
 			[]openapi.Param{{Name: "period", About: "A month; required for CSV.", Schema: monthSchema}, limitParam(sumLimits), cursorParam, formatParam("json", "csv"), currencyParam}, closeSchema, a.closeReport),
@@ -109,6 +112,8 @@ func (a *API) routes() []route {
 			r.Answers[http.StatusOK] = openapi.Answer{About: "The file.", Content: map[string]any{"text/csv": openapi.String(""), "application/vnd.apache.parquet": openapi.Schema{"type": "string", "format": "binary"}}}
 		case r.Path == "/api/v1/runs/*id":
 			r.Answers[http.StatusMovedPermanently] = openapi.Answer{About: "The run has another id now.", Headers: map[string]openapi.Header{"Location": {About: "The run.", Schema: openapi.Schema{"type": "string", "format": "uri-reference"}}}}
+		case r.Path == "/api/v1/reconcile":
+			r.Fails = append(r.Fails, 404)
 		case slices.ContainsFunc(r.Params, func(p openapi.Param) bool { return p.Name == ifNoneMatch.Name }):
 			r.Answers[http.StatusNotModified] = openapi.Answer{About: "The answer is the one that the caller has."}
 		}
@@ -120,7 +125,7 @@ func (a *API) routes() []route {
 			OK: openapi.Fields{"period": monthSchema, "closed": openapi.Array(closedSchema), "already": openapi.Array(openapi.String(""))}, Fails: []int{400, 409, 415, 503, 504}}})
 		out = append(out, route{serve: a.reconcile, Route: openapi.Route{Method: http.MethodPost, Path: "/api/v1/reconcile", Tag: "Questions",
 			About: "Compares a provider's bill, which is the body, with what was booked, and keeps the comparison. Needs a key for every tenant.",
-			Params: []openapi.Param{{Name: "source", About: "Whose bill it is.", Required: true, Schema: openapi.Enum(billSources...)}, {Name: "again", About: "Whether a bill that was compared before is compared anew.", Schema: openapi.Enum("true", "false")},
+			Params: []openapi.Param{tenantParam, {Name: "source", About: "Whose bill it is.", Required: true, Schema: openapi.Enum(billSources...)}, {Name: "again", About: "Whether a bill that was compared before is compared anew.", Schema: openapi.Enum("true", "false")},
 				{Name: "from", About: "First UTC day; without it the bill's.", Schema: openapi.Text(openapi.Schema{"format": "date"}, "")}, {Name: "to", About: "UTC day after the last.", Schema: openapi.Text(openapi.Schema{"format": "date"}, "")}},
 			Body: &openapi.Body{Type: "application/json", Schema: openapi.Schema{}}, OK: anyObject, Fails: []int{400, 413, 415, 503, 504}}})
 	}

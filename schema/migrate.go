@@ -109,14 +109,15 @@ func Migrate(ctx context.Context, conn driver.Conn, cluster string) error {
 }
 
 // Retain sets for how many months rows are kept, counted from when they were
-// recorded: the journal and samples by row, the rollups by the day of booking. Whole parts
+// recorded: the journal and samples by row, the rollups by the day of booking, and as
+// long as them what enforcement did. Whole parts
 // expire, so nothing is rewritten. A repetition changes nothing.
 func Retain(ctx context.Context, conn driver.Conn, cluster string, journal, rollups int) error {
 	vars := templateVars{cluster: cluster}
 	for _, t := range []struct {
 		table, column string
 		months        int
-	}{{"journal", "toDateTime(recorded_at)", journal}, {"spend_15m", "booked_on", rollups}, {"runs", "booked_on", rollups}, {"run_info", "booked_on", rollups}, {"limiter_samples", "toDateTime(recorded_at)", journal}} {
+	}{{"journal", "toDateTime(recorded_at)", journal}, {"spend_15m", "booked_on", rollups}, {"runs", "booked_on", rollups}, {"run_info", "booked_on", rollups}, {"limiter_samples", "toDateTime(recorded_at)", journal}, {"enforcement", "toDateTime(at)", rollups}} {
 		ttl := fmt.Sprintf("%s + toIntervalMonth(%d)", t.column, t.months)
 		var create string
 		if err := conn.QueryRow(ctx, "SELECT create_table_query FROM system.tables WHERE database = currentDatabase() AND name = ?", t.table).Scan(&create); err != nil {

@@ -218,3 +218,20 @@ func (s Sum) String() string {
 
 // MarshalJSON writes the sum as a decimal string.
 func (s Sum) MarshalJSON() ([]byte, error) { return strconv.AppendQuote(nil, s.String()), nil }
+
+// UnmarshalJSON reads a sum as MarshalJSON writes it.
+func (s *Sum) UnmarshalJSON(b []byte) error {
+	text, err := strconv.Unquote(string(b))
+	if err != nil {
+		return fmt.Errorf("read sum %s: want a decimal string", b)
+	}
+	r, ok := new(big.Rat).SetString(text)
+	if !ok || strings.ContainsAny(text, "eE/_") {
+		return fmt.Errorf("read sum %q: want a decimal number", text)
+	}
+	if r.Mul(r, new(big.Rat).SetInt64(PicoPerUSD)); !r.IsInt() {
+		return fmt.Errorf("read sum %q: it is finer than 1e-12", text)
+	}
+	*s, err = SumFromBig(r.Num())
+	return err
+}

@@ -100,7 +100,7 @@ func (a *App) startEnforcement(cfg Config) error {
 		return err
 	}
 	loop, from, err := enforce.New(enforce.Options{
-		Store: a.pipeline.Store(), Pricer: ceilings{a.pricer}, Post: a.report, Refused: a.refused, Teach: a.teach, Zone: a.zone, Policy: text, PolicyCheck: PolicyOptions(cfg, a.pricer),
+		Store: a.pipeline.Store(), Pricer: ceilings{a.pricer}, Post: a.report, Archive: a.archive, Refused: a.refused, Teach: a.teach, Zone: a.zone, Policy: text, PolicyCheck: PolicyOptions(cfg, a.pricer),
 		Pages: cfg.Pages.Receivers, Console: cfg.Pages.URL, Logger: a.log, Registerer: a.reg,
 	})
 	if err != nil {
@@ -125,6 +125,17 @@ func (a *App) startEnforcement(cfg Config) error {
 		return err
 	})
 	return nil
+}
+
+// archive stores what enforcement did.
+func (a *App) archive(ctx context.Context, token string, rows []enforce.Event) error {
+	e := a.engine.Load()
+	if e == nil {
+		return errors.New("clickhouse is not up yet")
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return schema.SendEnforcement(ctx, e.Conn(), token, rows)
 }
 
 // teach tells trace assembly whose a trace is, which its spans may say only at the end.

@@ -5,6 +5,7 @@ package main
 func amplification() *board {
 	d := newBoard("flyball-amplification", "Flyball: Amplification and retries", "Into how much work a user request fans out, who tries again, why, and what that costs.", "browser", "now-24h", "now")
 	d.dimensions()
+	d.acted()
 	d.console()
 	d.traces()
 

@@ -119,6 +119,18 @@ func (d *board) killed() {
 		Expr(`max(flyball_kill_switch) == 1`).Step("30s").TitleFormat("The kill switch is on"))
 }
 
+// acted marks on every graph what guards and the kill switch did to somebody, from
+// ClickHouse; guards in warn mode did nothing.
+func (d *board) acted() {
+	d.b.Annotation(dashboard.NewAnnotationQueryBuilder().Name("Enforcement").Datasource(clickhouseSource).Enable(true).IconColor("orange").
+		Target(rows(`
+SELECT at AS time, concat(guard, ' ', kind, ' ', action, if(scope = '', '', concat(': ', scope))) AS title, reason AS text, concat(kind, ',', guard) AS tags
+FROM enforcement FINAL
+WHERE at >= $__fromTime AND at < $__toTime AND kind IN ('directive', 'release', 'kill') AND NOT shadow AND action != 'warn' AND {whose}
+ORDER BY at
+LIMIT 500`)))
+}
+
 func (d *board) row(title string) {
 	d.last++
 	d.b.WithRow(dashboard.NewRowBuilder(title).Id(d.last))

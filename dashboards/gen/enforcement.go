@@ -9,6 +9,7 @@ func enforcement() *board {
 	d.dimensions()
 	d.console()
 	d.killed()
+	d.acted()
 
 	guards := []link{{"Guards", "${console:raw}/#/guards"}}
 	kill := []link{{"Kill switch", "${console:raw}/#/kill"}}
@@ -45,6 +46,17 @@ func enforcement() *board {
 	d.number(panel{title: "Ledger drift", width: 8, height: 4, unit: count, steps: alarmAny,
 		about:   "Accounts of the ledger that differ from the journal, at the last verification (flyball_ledger_drift_accounts).",
 		queries: []query{now(`sum(flyball_ledger_drift_accounts{instance=~"$instance"})`, "accounts")}})
+
+	d.row("How fast budgets are used")
+	d.graph(panel{title: "Budget used by the fullest scope", width: 8, height: 8, unit: share, links: guards, steps: []step{{0.8, "orange"}, {1, "red"}},
+		about:   "Highest share of its limit that a scope of the guard has used in its present window (flyball_budget_used_ratio). The largest of the instances.",
+		queries: []query{prom(`max by (guard) (flyball_budget_used_ratio{instance=~"$instance"})`, "{{guard}}")}})
+	d.graph(panel{title: "Pace of shared budgets", width: 8, height: 8, unit: ratio, links: guards, steps: []step{{1, "orange"}, {6, "red"}},
+		about:   "What was spent in an hour over what all scopes of the guard may spend in an hour at an even pace (flyball_budget_spend_usd_total, flyball_budget_allotted_usd_per_second): at 1 a budget lasts exactly until its window ends.",
+		queries: []query{prom(`sum by (guard) (rate(flyball_budget_spend_usd_total{instance=~"$instance"}[1h])) / sum by (guard) (max_over_time(flyball_budget_allotted_usd_per_second{instance=~"$instance"}[1h]) > 0)`, "{{guard}}")}})
+	d.graph(panel{title: "Requests over the objective", width: 8, height: 8, unit: share, steps: []step{{0.01, "orange"}, {0.06, "red"}},
+		about:   "Requests of an hour that made more attempts of model and tool calls than the policy's objective (flyball_amplification_over_total over flyball_amplification_requests_total). Empty without an objective.",
+		queries: []query{prom(`sum(rate(flyball_amplification_over_total{instance=~"$instance"}[1h])) / sum(rate(flyball_amplification_requests_total{instance=~"$instance"}[1h]))`, "over")}})
 
 	d.row("Speed")
 	quantiles := func(metric string) []query {
@@ -140,6 +152,62 @@ LIMIT ${top}`)},
 			{name: "user", title: "User", unit: words, empty: "(none)"},
 			{name: "model", title: "Model", unit: words, empty: "(none)"},
 			{name: "refused", title: "Refused", unit: count, links: refused},
+		}})
+
+	d.row("History (ClickHouse)")
+	d.graph(panel{title: "Leaked calls by class", width: 12, height: 8, unit: count, bars: true, stacked: true, links: guards, each: "${__field.labels.by_class}",
+		about: "Calls that started although a directive refused them, from the table enforcement, so that it reaches as far back as the rollups: propagation, leak, unguarded.",
+		queries: []query{series(`
+SELECT $__timeInterval(at) AS time, class AS by_class, sum(calls) AS leaked
+FROM enforcement FINAL
+WHERE at >= $__fromTime AND at < $__toTime AND kind = 'leak' AND {whose}
+GROUP BY time, by_class
+ORDER BY time, by_class`)}})
+	d.list(panel{title: "Leakage by guard and limiter", width: 12, height: 8, unit: count,
+		about: "What passed although a directive refused it, over the time that is shown, by guard and the limiter it came through; without a limiter where several could have let it pass. USD is what a guard counts. From the table enforcement.",
+		queries: []query{rows(`
+SELECT guard, limiter, class, sum(e.calls) AS leaked, toFloat64(sum(ifNull(e.cost, 0))) / 1e12 AS spend
+FROM enforcement AS e FINAL
+WHERE at >= $__fromTime AND at < $__toTime AND kind = 'leak' AND {whose}
+GROUP BY guard, limiter, class
+ORDER BY spend DESC, guard, limiter, class
+LIMIT ${top}`)},
+		columns: []column{
+			{name: "guard", title: "Guard", unit: words, links: guards},
+			{name: "limiter", title: "Limiter", unit: words, empty: "(several or none)"},
+			{name: "class", title: "Class", unit: words},
+			{name: "leaked", title: "Calls", unit: count},
+			{name: "spend", title: "USD", unit: usd, links: []link{{"As JSON", api + "enforcement/leakage?" + shownTime + "&guard=" + field("guard")}}},
+		}})
+	d.list(panel{title: "Time to enforce by limiter, exact", width: 12, height: 8, unit: seconds,
+		about: "From the receipt of the span that crossed a limit to the acknowledgement of a limiter, over the time that is shown: quantiles of every single one, not of buckets. From the table enforcement.",
+		queries: []query{rows(`
+SELECT limiter, count() AS followed, toFloat64(quantileExact(0.5)(assumeNotNull(took_ns))) / 1e9 AS p50, toFloat64(quantileExact(0.9)(assumeNotNull(took_ns))) / 1e9 AS p90,
+    toFloat64(quantileExact(0.99)(assumeNotNull(took_ns))) / 1e9 AS p99, toFloat64(max(assumeNotNull(took_ns))) / 1e9 AS slowest
+FROM enforcement FINAL
+WHERE at >= $__fromTime AND at < $__toTime AND kind = 'applied' AND isNotNull(took_ns) AND {whose}
+GROUP BY limiter
+ORDER BY p99 DESC, limiter
+LIMIT ${top}`)},
+		columns: []column{
+			{name: "limiter", title: "Limiter", unit: words},
+			{name: "followed", title: "Directives", unit: count},
+			{name: "p50", title: "p50", unit: seconds}, {name: "p90", title: "p90", unit: seconds},
+			{name: "p99", title: "p99", unit: seconds, steps: []step{{2, "orange"}, {5, "red"}}}, {name: "slowest", title: "Slowest", unit: seconds},
+		}})
+	d.list(panel{title: "What enforcement did, newest first", width: 12, height: 8, unit: words,
+		about: "Directives, releases, pages, flips of the kill switch, drills and changes of the policy in the time that is shown; what concerns the whole org is always among them. From the table enforcement.",
+		queries: []query{rows(`
+SELECT at, kind, guard, action, tenant, scope, value, limit, actor, reason
+FROM enforcement FINAL
+WHERE at >= $__fromTime AND at < $__toTime AND kind NOT IN ('leak', 'applied') AND {whose}
+ORDER BY at DESC, seq DESC
+LIMIT ${top}`)},
+		columns: []column{
+			{name: "at", title: "At", unit: instant, width: 170},
+			{name: "kind", title: "Kind", unit: words}, {name: "guard", title: "Guard", unit: words, links: guards}, {name: "action", title: "Action", unit: words},
+			{name: "tenant", title: "Tenant", unit: words, empty: "(the org)"}, {name: "scope", title: "Scope", unit: words},
+			{name: "value", title: "Value", unit: words}, {name: "limit", title: "Limit", unit: words}, {name: "actor", title: "Actor", unit: words}, {name: "reason", title: "Reason", unit: words},
 		}})
 	return d
 }

@@ -16,6 +16,7 @@ func (d *board) dimensions() {
 func spend() *board {
 	d := newBoard("flyball-spend", "Flyball: Spend", "What AI calls cost, by who made them and what for. Each call belongs to the instant it started.", "utc", "now-7d", "now")
 	d.dimensions()
+	d.acted()
 	d.console()
 	d.traces()
 

@@ -69,6 +69,7 @@ var fragments = []struct{ name, sql string }{
 	{"{calls}", chosen("tenant") + " AND " + chosen("feature") + " AND " + chosen("model") + " AND " + chosen("environment")},
 	{"{runs}", chosen("feature") + " AND " + chosen("environment")},
 	{"{tenants}", chosen("tenant")},
+	{"{whose}", "(tenant = '' OR " + chosen("tenant") + ")"}, // what concerns the whole org concerns each
 	{"{model}", chosen("model")},
 	// What bills, and agents, whose spans may stand for calls that nobody sent.
 	{"{billed}", "kind IN ('model', 'embedding', 'rerank', 'image', 'speech', 'transcription', 'agent')"},

@@ -117,14 +117,15 @@ func (p *Pending) plus(o Pending, sign int64) {
 type Account struct {
 	Counts
 	Holds, Leases Pending
-	Family        int   // index in the order of Use; -1 for one that no guard uses any more
-	Start, End    int64 // of a calendar window, unix nanoseconds, half open
-	First         int64 // start of the earliest call, unix nanoseconds
-	Received      int64 // when the span that changed it last was received, unix milliseconds
-	Ended         int64 // when that span ended, unix nanoseconds
-	Latest        int64 // latest end of any call, unix nanoseconds
-	Touched       int64 // when it changed last, unix nanoseconds
-	Pinned        int   // reasons to stay in memory
+	Family        int            // index in the order of Use; -1 for one that no guard uses any more
+	Start, End    int64          // of a calendar window, unix nanoseconds, half open
+	First         int64          // start of the earliest call, unix nanoseconds
+	Received      int64          // when the span that changed it last was received, unix milliseconds
+	Ended         int64          // when that span ended, unix nanoseconds
+	Trace         schema.TraceID // of that span
+	Latest        int64          // latest end of any call, unix nanoseconds
+	Touched       int64          // when it changed last, unix nanoseconds
+	Pinned        int            // reasons to stay in memory
 	Runs          []string
 
 	key        string
@@ -567,6 +568,7 @@ func (l *Ledger) Apply(e *schema.Entry, received int64) error {
 			f.last = a
 		}
 		l.touch(a, now, received, e.Start+e.Duration)
+		a.Trace = e.Trace
 		if a.First == 0 || e.Start < a.First {
 			a.First = e.Start
 		}

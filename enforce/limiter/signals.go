@@ -108,7 +108,7 @@ func (l *Limiter) pause(ctx context.Context, c *Call, wait time.Duration) error 
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-timer.C:
-		return nil
+		return ctx.Err() // both may have come meanwhile, and a caller that left is not sent for
 	}
 }
 
