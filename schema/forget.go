@@ -81,26 +81,29 @@ const looseText = 6
 
 // Text renames the user in a text that a program or a person wrote.
 func (f *Forgetting) Text(s string) string {
-	if f == nil {
+	if f == nil || f.normal == "" {
 		return s
 	}
-	for _, id := range slices.Compact([]string{strings.TrimSpace(f.User), f.normal}) {
-		for at := 0; ; {
-			i := strings.Index(s[at:], id)
-			if i < 0 {
-				break
-			}
-			i += at
-			end := i + len(id)
-			if !wordEnd(s[:i], s[end:]) || len(id) < looseText && !strings.HasSuffix(s[:i], "user ") {
-				at = end
-				continue
-			}
-			s = s[:i] + f.Pseudonym + s[end:]
-			at = i + len(f.Pseudonym)
+	lower := strings.ToLower(s)
+	if len(lower) != len(s) { // a letter whose small form is longer: the text as it stands
+		lower = s
+	}
+	var out strings.Builder
+	done := 0
+	for at := 0; ; {
+		i := strings.Index(lower[at:], f.normal)
+		if i < 0 {
+			break
+		}
+		i += at
+		end := i + len(f.normal)
+		at = end
+		if wordEnd(s[:i], s[end:]) && (len(f.normal) >= looseText || strings.HasSuffix(strings.TrimRight(s[:i], " :=\"'[("), "user")) {
+			out.WriteString(s[done:i] + f.Pseudonym)
+			done = end
 		}
 	}
-	return s
+	return out.String() + s[done:]
 }
 
 // wordEnd reports whether what stands between the two is a word of its own.
@@ -123,6 +126,7 @@ var ErrForgetCluster = errors.New("users cannot be forgotten in a ClickHouse clu
 type userTable struct {
 	name, engine string
 	sorted       bool     // the user is part of the sorting key
+	texts        bool     // it has texts that may name users: of enforcement
 	sums, key    []string // columns outside the sorting key, and in it
 }
 
@@ -160,6 +164,9 @@ WHERE t.database = currentDatabase() AND t.engine LIKE '%MergeTree' AND NOT star
 		if column == "user" && partitioned == 1 || t.sorted && engine == "ReplacingMergeTree" {
 			return nil, fmt.Errorf("forget user: table %s of engine %s is not one in which a user can be renamed", table, engine)
 		}
+	}
+	for i := range out {
+		out[i].texts = slices.Contains(out[i].sums, "reason") && slices.Contains(out[i].sums, "scope") && slices.Contains(out[i].sums, "directive")
 	}
 	return out, rows.Err()
 }
@@ -224,7 +231,9 @@ type renaming struct {
 	conn driver.Conn
 	f    *Forgetting
 	t    *userTable
-	in   string // spellings of the user, as an SQL list
+	in   string // spellings of the user, as an SQL list; "" is none
+
+	old, fresh []string // texts that name the user, and what they are to be
 }
 
 func (r *renaming) exec(sql string) error { return r.conn.Exec(r.ctx, sql) }
@@ -255,7 +264,8 @@ func (r *renaming) of(users string) string {
 	return "tenant = " + quote(r.f.Tenant) + " AND user IN (" + users + ")"
 }
 
-// spell looks for the spellings of the user that the table has.
+// spell looks for the spellings of the user that the table has, and for texts that name
+// him.
 func (r *renaming) spell() error {
 	all, err := r.strings("SELECT DISTINCT user FROM " + r.t.name + " WHERE tenant = " + quote(r.f.Tenant) + " AND positionCaseInsensitiveUTF8(user, " + quote(r.f.normal) + ") > 0")
 	if err != nil {
@@ -267,8 +277,28 @@ func (r *renaming) spell() error {
 			list = append(list, quote(u))
 		}
 	}
-	r.in = strings.Join(list, ", ")
-	return nil
+	r.in, r.old, r.fresh = strings.Join(list, ", "), nil, nil
+	if !r.t.texts {
+		return nil
+	}
+	texts, err := r.strings("SELECT DISTINCT arrayJoin([scope, reason]) AS text FROM " + r.t.name + " WHERE tenant IN (" + quote(r.f.Tenant) + ", '') AND positionCaseInsensitiveUTF8(text, " + quote(r.f.normal) + ") > 0")
+	for _, text := range texts {
+		if fresh := r.f.Text(text); fresh != text {
+			r.old, r.fresh = append(r.old, text), append(r.fresh, fresh)
+		}
+	}
+	return err
+}
+
+// found reports whether there is anything to rename.
+func (r *renaming) found() bool { return r.in != "" || len(r.old) > 0 }
+
+func quoteAll(list []string) string {
+	var out []string
+	for _, s := range list {
+		out = append(out, quote(s))
+	}
+	return "[" + strings.Join(out, ", ") + "]"
 }
 
 func (r *renaming) run(alone func(func() error) error) error {
@@ -277,7 +307,7 @@ func (r *renaming) run(alone func(func() error) error) error {
 		return err
 	}
 	err := r.spell()
-	if err == nil && r.in != "" {
+	if err == nil && r.found() {
 		if r.t.sorted {
 			err = r.replace(alone)
 		} else {
@@ -302,26 +332,47 @@ func (r *renaming) check(what, before, after string) error {
 }
 
 // update renames where the user is no part of the key: part by part, each in one step.
-// ClickHouse keeps the text of an update in a file, so whom it is about stands in a table
-// that goes when it is done.
+// ClickHouse keeps the text of an update in a file, so whom it is about stands in tables
+// that go when it is done.
 func (r *renaming) update() error {
+	if r.in == "" {
+		r.in = quote(r.f.Pseudonym)
+	}
 	digest := func(users string) (string, error) {
 		return r.one("SELECT " + r.t.digest() + " FROM " + r.t.name + " WHERE " + r.of(users))
+	}
+	if err := r.mutated(); err != nil { // an update of an attempt that was cut off needs its tables
+		return err
 	}
 	before, err := digest(r.in + ", " + quote(r.f.Pseudonym))
 	if err != nil {
 		return err
 	}
-	if err := r.mutated(); err != nil { // one of an attempt that was cut off, which needs its table
-		return err
+	const users, texts = scratchPrefix + "users", scratchPrefix + "texts"
+	drop := []string{"DROP TABLE IF EXISTS " + users + " SYNC", "DROP TABLE IF EXISTS " + texts + " SYNC"}
+	set, where := "user = "+quote(r.f.Pseudonym), r.of("SELECT user FROM "+users)
+	list := append(slices.Clone(drop), "CREATE TABLE "+users+" (user String) ENGINE = MergeTree ORDER BY user", "INSERT INTO "+users+" SELECT arrayJoin(["+r.in+"])")
+	if r.t.texts {
+		list = append(list, "CREATE TABLE "+texts+" (old String, fresh String) ENGINE = MergeTree ORDER BY old")
+		if len(r.old) > 0 {
+			list = append(list, "INSERT INTO "+texts+" SELECT t.1, t.2 FROM (SELECT arrayJoin(arrayZip("+quoteAll(r.old)+", "+quoteAll(r.fresh)+")) AS t)")
+		}
+		all := func(column string) string {
+			return "(SELECT groupArray(" + column + ") FROM (SELECT " + column + " FROM " + texts + " ORDER BY old))"
+		}
+		if len(r.old) > 0 {
+			is := where
+			named := "scope IN (SELECT old FROM " + texts + ")"
+			set = "user = if(" + is + ", " + quote(r.f.Pseudonym) + ", user), directive = if(directive != '' AND (" + is + " OR " + named + "), concat(guard, '/" + r.f.Pseudonym + "'), directive)"
+			for _, c := range []string{"scope", "reason"} {
+				set += ", " + c + " = transform(" + c + ", " + all("old") + ", " + all("fresh") + ", " + c + ")"
+			}
+			where = "(" + is + ") OR tenant IN (" + quote(r.f.Tenant) + ", '') AND (" + named + " OR reason IN (SELECT old FROM " + texts + "))"
+		} else {
+			set += ", directive = if(directive = '', '', concat(guard, '/" + r.f.Pseudonym + "'))"
+		}
 	}
-	const users = scratchPrefix + "users"
-	for _, sql := range []string{
-		"DROP TABLE IF EXISTS " + users + " SYNC",
-		"CREATE TABLE " + users + " (user String) ENGINE = MergeTree ORDER BY user",
-		"INSERT INTO " + users + " SELECT arrayJoin([" + r.in + "])",
-		"ALTER TABLE " + r.t.name + " UPDATE user = " + quote(r.f.Pseudonym) + " WHERE " + r.of("SELECT user FROM "+users),
-	} {
+	for _, sql := range append(list, "ALTER TABLE "+r.t.name+" UPDATE "+set+" WHERE "+where) {
 		if err := r.exec(sql); err != nil {
 			return err
 		}
@@ -336,7 +387,12 @@ func (r *renaming) update() error {
 	if err := r.check("the sum of the user's rows", before, after); err != nil {
 		return err
 	}
-	return r.exec("DROP TABLE " + users + " SYNC")
+	for _, sql := range drop {
+		if err := r.exec(sql); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mutated waits until the updates of the table are through. Those of an earlier attempt
@@ -410,7 +466,7 @@ func (r *renaming) clean() error {
 	if err := r.spell(); err != nil {
 		return err
 	}
-	if r.in != "" {
+	if r.found() {
 		return errors.New("rows of the user came after they were renamed")
 	}
 	if err := r.exec("DROP TABLE IF EXISTS " + scratchPrefix + r.t.name + " SYNC"); err != nil {

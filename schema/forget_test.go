@@ -81,6 +81,14 @@ func TestForgetRows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var events []schema.Enforcement
+	for i, who := range users {
+		events = append(events, schema.Enforcement{Seq: uint64(i), Node: "n", At: time.Date(2026, 11, 3, 0, 0, i, 0, time.UTC), Kind: "directive", Guard: "g", Tenant: "t-1", User: who, Scope: "user " + who + " of tenant t-1", Directive: "g/1234", Reason: "g: user " + who + " spent"})
+	}
+	events = append(events, schema.Enforcement{Seq: 99, Node: "n", At: time.Date(2026, 11, 3, 0, 1, 0, 0, time.UTC), Kind: "kill", Scope: "the whole org", Reason: "it was " + id})
+	if err := schema.SendEnforcement(ctx, e.Conn(), "events", events); err != nil {
+		t.Fatal(err)
+	}
 	one := func(sql string) (out string) {
 		t.Helper()
 		if err := e.Conn().QueryRow(ctx, sql).Scan(&out); err != nil {
@@ -88,7 +96,7 @@ func TestForgetRows(t *testing.T) {
 		}
 		return out
 	}
-	tables := []string{"journal", "spend_15m", "run_info"}
+	tables := []string{"journal", "spend_15m", "run_info", "enforcement"}
 	sums := func(user string) (out []string) {
 		for _, table := range []string{"journal", "spend_15m"} {
 			for _, by := range []string{"tenant", "model", "feature", user} {
@@ -114,8 +122,14 @@ func TestForgetRows(t *testing.T) {
 	if after := sums("if(user = 'forgotten-00112233aabbccdd', 'p', user)"); !reflect.DeepEqual(after, before) {
 		t.Errorf("sums are\n%v\nand were\n%v", after, before)
 	}
-	if turns != 5 { // a journal, run_info and three partitions of spend_15m
-		t.Errorf("inserts were held up %d times, want 5", turns)
+	if got, want := one("SELECT toString(groupArray((user, scope, directive))) FROM (SELECT * FROM enforcement WHERE seq IN (0, 3, 5) ORDER BY seq)"), "[('forgotten-00112233aabbccdd','user forgotten-00112233aabbccdd of tenant t-1','g/forgotten-00112233aabbccdd'),('"+strings.NewReplacer("\\", "\\\\", "'", "\\'").Replace(id)+".au','user "+strings.NewReplacer("\\", "\\\\", "'", "\\'").Replace(id)+".au of tenant t-1','g/1234'),('bob','user bob of tenant t-1','g/1234')]"; got != want {
+		t.Errorf("events are %s, want %s", got, want)
+	}
+	if got := one("SELECT reason FROM enforcement WHERE seq = 99"); got != "it was forgotten-00112233aabbccdd" {
+		t.Errorf("a reason is %q", got)
+	}
+	if turns != 6 { // journal, run_info, enforcement and three partitions of spend_15m
+		t.Errorf("inserts were held up %d times, want 6", turns)
 	}
 	for _, table := range tables {
 		if n := one("SELECT toString(count()) FROM " + table + " WHERE " + like); n != "0" {
