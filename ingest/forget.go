@@ -91,7 +91,7 @@ type ForgetSteps struct {
 	// Rest renames what else is in the local store.
 	Rest func(f *schema.Forgetting) error
 	// Renamed is called when nothing has the id any more but old files of the local store.
-	Renamed func() error
+	Renamed func()
 	// Done is called before the job is gone.
 	Done func(ForgetJob) error
 	// Step says what is being done or waited for.
@@ -166,7 +166,8 @@ func (p *Pipeline) renamed(j ForgetJob, s ForgetSteps) error {
 	}
 	p.forget.Store(&j)
 	p.taught.forget(f)
-	return errors.Join(p.asm.Forget(nil), s.Renamed())
+	s.Renamed()
+	return p.asm.Forget(nil)
 }
 
 // nudge ends the chunk, empty or not, so that what is behind it is needed by nobody

@@ -2,6 +2,8 @@ package schema
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,6 +22,20 @@ type Forgetting struct {
 	Tenant, User, Pseudonym string
 
 	normal string
+}
+
+// Pseudonym makes a name that has nothing to do with whom it stands for.
+func Pseudonym() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return pseudonymPrefix + hex.EncodeToString(b[:])
+}
+
+const pseudonymPrefix = "forgotten-"
+
+// Pseudonymous reports whether a user's id is one that Pseudonym made.
+func Pseudonymous(user string) bool {
+	return len(user) == len(pseudonymPrefix)+16 && strings.HasPrefix(user, pseudonymPrefix)
 }
 
 // NewForgetting names whom to forget, and what stands for him.
@@ -216,10 +232,33 @@ func ForgetRows(ctx context.Context, conn driver.Conn, f *Forgetting, alone func
 	}
 	// A server that logs its queries must not keep the id there.
 	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"log_queries": 0, "max_execution_time": 0}))
-	for i := range tables {
-		r := renaming{ctx: ctx, conn: conn, f: f, t: &tables[i]}
-		if err := r.run(alone); err != nil {
-			return fmt.Errorf("forget user in table %s: %w", tables[i].name, err)
+	var left renaming
+	// An update of an attempt that was cut off goes on by itself, and needs whom it is about.
+	for _, step := range []func(*renaming) error{(*renaming).mutated, func(r *renaming) error { return r.run(alone) }} {
+		for i := range tables {
+			left = renaming{ctx: ctx, conn: conn, f: f, t: &tables[i]}
+			if err := step(&left); err != nil {
+				return fmt.Errorf("forget user in table %s: %w", tables[i].name, err)
+			}
+		}
+	}
+	if err := left.drop(); err != nil {
+		return fmt.Errorf("forget user: %w", err)
+	}
+	return nil
+}
+
+// scratchUsers and scratchTexts say whom an update is about.
+const (
+	scratchUsers = scratchPrefix + "users"
+	scratchTexts = scratchPrefix + "texts"
+)
+
+// drop removes what an update was about.
+func (r *renaming) drop() error {
+	for _, table := range []string{scratchUsers, scratchTexts} {
+		if err := r.exec("DROP TABLE IF EXISTS " + table + " SYNC"); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -341,17 +380,16 @@ func (r *renaming) update() error {
 	digest := func(users string) (string, error) {
 		return r.one("SELECT " + r.t.digest() + " FROM " + r.t.name + " WHERE " + r.of(users))
 	}
-	if err := r.mutated(); err != nil { // an update of an attempt that was cut off needs its tables
-		return err
-	}
 	before, err := digest(r.in + ", " + quote(r.f.Pseudonym))
 	if err != nil {
 		return err
 	}
-	const users, texts = scratchPrefix + "users", scratchPrefix + "texts"
-	drop := []string{"DROP TABLE IF EXISTS " + users + " SYNC", "DROP TABLE IF EXISTS " + texts + " SYNC"}
+	if err := r.drop(); err != nil {
+		return err
+	}
+	const users, texts = scratchUsers, scratchTexts
 	set, where := "user = "+quote(r.f.Pseudonym), r.of("SELECT user FROM "+users)
-	list := append(slices.Clone(drop), "CREATE TABLE "+users+" (user String) ENGINE = MergeTree ORDER BY user", "INSERT INTO "+users+" SELECT arrayJoin(["+r.in+"])")
+	list := []string{"CREATE TABLE " + users + " (user String) ENGINE = MergeTree ORDER BY user", "INSERT INTO " + users + " SELECT arrayJoin([" + r.in + "])"}
 	if r.t.texts {
 		list = append(list, "CREATE TABLE "+texts+" (old String, fresh String) ENGINE = MergeTree ORDER BY old")
 		if len(r.old) > 0 {
@@ -384,15 +422,7 @@ func (r *renaming) update() error {
 	if err != nil {
 		return err
 	}
-	if err := r.check("the sum of the user's rows", before, after); err != nil {
-		return err
-	}
-	for _, sql := range drop {
-		if err := r.exec(sql); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.check("the sum of the user's rows", before, after)
 }
 
 // mutated waits until the updates of the table are through. Those of an earlier attempt
