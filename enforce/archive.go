@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,7 @@ type archive struct {
 	queued atomic.Int64         // rows in the store
 	oldest atomic.Int64         // instant of the first of them, unix microseconds
 	wake   chan struct{}
+	busy   sync.Mutex // held while rows are sent, and by who changes them
 }
 
 // leakKey tells apart what is counted together until it becomes a row.
@@ -233,6 +235,8 @@ func (l *Loop) ship(ctx context.Context) {
 
 // shipSome sends the oldest rows and lets them go.
 func (l *Loop) shipSome(ctx context.Context) (int, error) {
+	l.archive.busy.Lock()
+	defer l.archive.busy.Unlock()
 	if l.archive.queued.Load() == 0 {
 		return 0, nil
 	}

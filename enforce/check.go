@@ -33,6 +33,10 @@ func forbidden(format string, args ...any) error {
 	return InputError{Status: http.StatusForbidden, Detail: fmt.Sprintf(format, args...)}
 }
 
+func conflict(format string, args ...any) error {
+	return InputError{Status: http.StatusConflict, Detail: fmt.Sprintf(format, args...)}
+}
+
 func gone(format string, args ...any) error {
 	return InputError{Status: http.StatusGone, Detail: fmt.Sprintf(format, args...)}
 }
@@ -166,6 +170,7 @@ func (g *Guard) meets(c *directive.Call, criticality string) bool {
 // holds + leases + ask over its threshold, and by spend that has reached it. All
 // scopes that apply are looked at; a scope can only make the answer stricter.
 func (l *Loop) weigh(c *directive.Call, now time.Time, asks bool) (weight, error) {
+	l.forget.Rename(c.Tenant, &c.User)
 	if l.o.Teach != nil && c.TraceID != "" {
 		l.o.Teach(c)
 	}
@@ -394,6 +399,7 @@ func (l *Loop) Decide(c *directive.Call, org bool) (directive.Decision, *Tightes
 func (l *Loop) Charge(c directive.Call, u Settlement, cost schema.Money, key string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.forget.Rename(c.Tenant, &c.User)
 	now := time.Now()
 	if len(l.book.leases) >= maxLeases {
 		return unavailable(time.Second, "there are %d open leases", maxLeases)

@@ -649,6 +649,7 @@ func (l *Loop) restoreLive() error {
 func (l *Loop) putEvent(b *state.Batch, e *Event) error {
 	l.limiters.seq = max(l.limiters.seq+1, uint64(e.At.UnixMicro()))
 	e.Seq, e.Node = l.limiters.seq, l.archive.node
+	forgetEvent(l.forget, e)
 	if l.o.Archive != nil {
 		if err := l.archive.put(b, e); err != nil {
 			return err

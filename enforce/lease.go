@@ -197,6 +197,7 @@ func (l *Loop) addPromise(p *promise) error {
 	if l.book.leases[p.ID] != nil {
 		return nil
 	}
+	l.forgetPromise(p)
 	if err := l.move(p, 1); err != nil {
 		return err
 	}

@@ -80,6 +80,8 @@ type Options struct {
 	Archive func(ctx context.Context, token string, rows []Event) error
 	// Refused books calls that limiters did not let through; nil books none.
 	Refused func([]Refusal) error
+	// Forget is a user who was being forgotten before a restart; nil is nobody.
+	Forget *schema.Forgetting
 	// Zone is a tenant's time zone; nil is UTC for all.
 	Zone func(tenant string) *time.Location
 	// Policy is the text of the policy; empty is DefaultPolicy.
@@ -121,13 +123,15 @@ type Loop struct {
 	effects   effects
 	archive   archive
 	objective objective
-	usedAt    time.Time         // when the figures of budgets were worked out
-	usedScan  time.Time         // when the ledger was looked through for them
-	usedSaved map[string]string // what is stored of them
-	atEnd     bool              // the last record of entries was followed by the end of its chunk
-	partial   bool              // a record is applied in part: the sums stand at no position
-	broken    bool              // an error left the sums in between: they are not saved any more
-	snap      *snapshot         // that a verification waits for
+	usedAt    time.Time          // when the figures of budgets were worked out
+	usedScan  time.Time          // when the ledger was looked through for them
+	usedSaved map[string]string  // what is stored of them
+	atEnd     bool               // the last record of entries was followed by the end of its chunk
+	partial   bool               // a record is applied in part: the sums stand at no position
+	broken    bool               // an error left the sums in between: they are not saved any more
+	forget    *schema.Forgetting // whose id is to come in nowhere; nil is nobody
+	renamings int                // how often accounts were renamed
+	snap      *snapshot          // that a verification waits for
 	verifying bool
 	applied
 	decided uint64 // decisions were made up to here
@@ -301,6 +305,9 @@ func (l *Loop) putMeta(b *state.Batch, decided uint64) error {
 // a lease given out would hide those of before behind its own record.
 func (l *Loop) Start(log Log) error {
 	l.log = log
+	if err := l.Forget(l.o.Forget); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
 	a, started, n := &applier{l: l}, time.Now(), 0
@@ -434,7 +441,8 @@ func (l *Loop) Close() error {
 	l.drainLeaks(time.Now())
 	err := l.flush()
 	l.mu.Unlock()
-	return errors.Join(err, l.checkpoint(true))
+	_, cerr := l.checkpoint(true)
+	return errors.Join(err, cerr)
 }
 
 // slice is how many entries are applied before others get a turn.
@@ -571,6 +579,7 @@ func (l *Loop) apply(e *schema.Entry, received int64) error {
 		l.kill.history.advance(e.RecordedAt * 1000)
 	}
 	l.clock = max(l.clock, e.RecordedAt)
+	l.forget.Entry(e)
 	if err := l.ledger.Apply(e, received); err != nil {
 		return err
 	}
@@ -609,7 +618,7 @@ func (l *Loop) tick(ctx context.Context) {
 			}
 			if err == nil && now.Sub(lastSave) >= time.Second {
 				lastSave = now
-				err = l.checkpoint(false)
+				_, err = l.checkpoint(false)
 			}
 			if err != nil {
 				l.failed(fmt.Errorf("enforcement: %w", err))
@@ -683,34 +692,35 @@ func (l *Loop) pass(now time.Time) error {
 
 // checkpoint saves what changed in the ledger with the position it stands at. The
 // log has to be durable as far as anything in it, which what was read from it is;
-// own records may be ahead. Only gathering holds the loop up, not the writing.
-func (l *Loop) checkpoint(wait bool) error {
+// own records may be ahead. Only gathering holds the loop up, not the writing. Nothing is
+// saved in the middle of a record.
+func (l *Loop) checkpoint(wait bool) (saved bool, err error) {
 	l.mu.Lock()
 	if l.partial || l.broken {
 		l.mu.Unlock()
-		return nil // the next one, or what the log makes of it after a restart
+		return false, nil // the next one, or what the log makes of it after a restart
 	}
 	b := l.o.Store.NewBatch()
 	at := l.applied
-	err := errors.Join(l.ledger.Save(b), l.saveBook(b), l.saveHistory(b), l.saveUsed(b))
+	err = errors.Join(l.ledger.Save(b), l.saveBook(b), l.saveHistory(b), l.saveUsed(b))
 	l.mu.Unlock()
 	if err != nil {
-		return err
+		return false, err
 	}
 	var v []byte
 	for _, n := range []uint64{at.pos, at.leasePos, at.chunk, uint64(at.clock)} {
 		v = binary.AppendUvarint(v, n)
 	}
 	if err := b.Put(keyApplied, v); err != nil {
-		return err
+		return false, err
 	}
 	if at.leasePos > at.pos && l.log != nil {
 		if err := l.log.Sync(context.Background(), at.leasePos); err != nil {
-			return fmt.Errorf("sync log before checkpoint: %w", err)
+			return false, fmt.Errorf("sync log before checkpoint: %w", err)
 		}
 	}
 	if err := b.Commit(wait); err != nil {
-		return err
+		return false, err
 	}
 	l.mu.Lock()
 	l.ledger.Shrink()
@@ -718,7 +728,7 @@ func (l *Loop) checkpoint(wait bool) error {
 	l.released = at.pos
 	l.mu.Unlock()
 	l.poke()
-	return nil
+	return true, nil
 }
 
 // poke asks persist to make durable what was committed.

@@ -437,12 +437,12 @@ func (s *script) run(n int, line string, text []byte) {
 	case "crash": // nothing is saved that was not
 		s.restart(n)
 	case "restart":
-		if err := s.loop.checkpoint(true); err != nil {
+		if _, err := s.loop.checkpoint(true); err != nil {
 			s.fatal(n, "%v", err)
 		}
 		s.restart(n)
 	case "checkpoint":
-		err := s.loop.checkpoint(true)
+		_, err := s.loop.checkpoint(true)
 		if err != nil {
 			s.fatal(n, "%v", err)
 		}
@@ -929,7 +929,7 @@ func TestCheckpointInsideRecord(t *testing.T) {
 				return
 			default:
 			}
-			if err := s.loop.checkpoint(false); err != nil {
+			if _, err := s.loop.checkpoint(false); err != nil {
 				t.Error(err)
 				return
 			}

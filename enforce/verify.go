@@ -30,7 +30,7 @@ func (l *Loop) Warm(ctx context.Context, journal Journal, confirmed func() uint6
 		last = max(last, since)
 		from = earlier(from, l.windowStart(i, now))
 	}
-	families := l.policy.families()
+	families, renamings := l.policy.families(), l.renamings
 	// A scratch ledger for each chunk at which families began.
 	groups, scratches := map[uint64][]int{}, map[uint64]*ledger.Ledger{}
 	for n, i := range cold {
@@ -54,7 +54,7 @@ func (l *Loop) Warm(ctx context.Context, journal Journal, confirmed func() uint6
 		}); err != nil {
 			return fmt.Errorf("fill in guards: %w", err)
 		}
-		if err := l.fill(scratch, members, families); err != nil {
+		if err := l.fill(scratch, members, families, renamings); err != nil {
 			return err
 		}
 	}
@@ -85,9 +85,12 @@ func (l *Loop) windowStart(family int, now time.Time) time.Time {
 }
 
 // fill adds a scratch ledger's sums to the live one.
-func (l *Loop) fill(scratch *ledger.Ledger, members []int, families []ledger.Family) error {
+func (l *Loop) fill(scratch *ledger.Ledger, members []int, families []ledger.Family, renamings int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.renamings != renamings {
+		return errors.New("fill in guards: a user was forgotten meanwhile; it is tried again")
+	}
 	now := time.Now()
 	current := l.policy.families()
 	for n, i := range members {
@@ -160,6 +163,7 @@ func (l *Loop) Verify(ctx context.Context, journal Journal, confirmed func() uin
 		return out, unavailable(time.Minute, "the ledger is being verified already")
 	}
 	l.verifying = true
+	renamings := l.renamings
 	if l.atEnd && l.chunk > 0 {
 		snap.take(l, l.chunk)
 	} else {
@@ -194,6 +198,12 @@ func (l *Loop) Verify(ctx context.Context, journal Journal, confirmed func() uin
 		return rebuilt.Apply(e, 0)
 	}); err != nil {
 		return out, fmt.Errorf("verify ledger: %w", err)
+	}
+	l.mu.Lock()
+	other := l.renamings != renamings
+	l.mu.Unlock()
+	if other {
+		return out, unavailable(time.Minute, "a user was forgotten meanwhile, whose counters have another name now")
 	}
 	accounts := rebuilt.All()
 	for key, want := range snap.counts {

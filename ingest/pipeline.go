@@ -91,6 +91,8 @@ type Pipeline struct {
 	broken atomic.Bool // by what fail delivers
 
 	repricing sync.Mutex // held by the one run there may be
+	forget    atomic.Pointer[ForgetJob]
+	saving    sync.Mutex // held while traces are written to the store
 	adjusting sync.Mutex // held from looking for an id to posting it
 	checked   uint64     // chunks up to it were looked at by a Checker, which alone changes it
 }
@@ -136,6 +138,9 @@ func Open(o Options) (*Pipeline, error) {
 		return nil, errors.Join(err, p.log.Close(), p.store.Close())
 	}
 	p.asm = trace.New(trace.Options{Price: o.Price, Append: p.append, AppendForgotten: p.appendForgotten, Store: p.store, Settle: o.Settle, Lateness: o.Lateness, MaxOpen: o.MaxOpen, MaxBytes: o.MaxBytes, Logger: o.Logger, Registerer: o.Registerer})
+	if err := p.resumeForget(); err != nil {
+		return nil, errors.Join(err, p.log.Close(), p.store.Close())
+	}
 	if err := p.recover(); err != nil {
 		return nil, errors.Join(err, p.log.Close(), p.store.Close())
 	}
@@ -391,7 +396,7 @@ func (p *Pipeline) tick(ctx context.Context) {
 		p.chunk.mu.Unlock()
 		if now.Sub(lastCheckpoint) >= time.Second {
 			lastCheckpoint = now
-			if err := p.checkpoint(now.UnixNano(), p.pressed()); err != nil {
+			if err := p.checkpoint(now.UnixNano(), p.pressed() || p.forget.Load() != nil); err != nil {
 				p.failed(err)
 				return
 			}
@@ -422,6 +427,8 @@ func (p *Pipeline) checkpoint(now int64, all bool) error {
 	if p.broken.Load() {
 		return nil // memory may be ahead of the log
 	}
+	p.saving.Lock()
+	defer p.saving.Unlock()
 	confirmed := p.writer.safe() // its commit comes before the one below
 	b := p.store.NewBatch()
 	pages := 0

@@ -61,6 +61,17 @@ func (p *Pipeline) Teach(tenant string, trace schema.TraceID, id schema.Identity
 	t.any.Store(true)
 }
 
+// forget renames a user in what was told so far.
+func (t *taught) forget(f *schema.Forgetting) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, id := range t.of {
+		if f.Rename(key.tenant, &id[schema.User]) {
+			t.of[key] = id
+		}
+	}
+}
+
 // fill completes the identity of calls whose traces somebody told of.
 func (t *taught) fill(calls []schema.Call) {
 	if !t.any.Load() {

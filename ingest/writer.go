@@ -36,6 +36,7 @@ type Sink interface {
 type writer struct {
 	p    *Pipeline
 	node string
+	turn chan struct{} // has room for whoever is alone in the journal: a chunk on its way, or a rewriting
 
 	mu        sync.Mutex // guards below
 	confirmed uint64
@@ -53,7 +54,7 @@ type place struct {
 }
 
 func newWriter(p *Pipeline, confirmed uint64, pos wal.Position) (*writer, error) {
-	w := &writer{p: p, node: hex.EncodeToString(p.node), confirmed: confirmed, pos: pos, bad: map[place]bool{}}
+	w := &writer{p: p, node: hex.EncodeToString(p.node), turn: make(chan struct{}, 1), confirmed: confirmed, pos: pos, bad: map[place]bool{}}
 	held, err := os.ReadFile(w.quarantineFile())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read quarantine: %w", err)
@@ -167,6 +168,12 @@ func checksum(before uint32, rec wal.Record) uint32 {
 
 // send gets one chunk into the sink and confirms it.
 func (w *writer) send(ctx context.Context, c *chunk, cols *schema.Columns) error {
+	select {
+	case w.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-w.turn }()
 	total := len(c.entries)
 	rows := net(c.entries)
 	start := time.Now()

@@ -59,6 +59,7 @@ type App struct {
 	rejected atomic.Pointer[[]price.Rejection]
 	live     atomic.Pointer[Config] // after the last reload
 	rooms    rooms
+	forget   forgetter
 	addrs    map[string]string
 	fail     chan error
 	ctx      context.Context
@@ -76,6 +77,7 @@ type closer struct {
 func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err error) {
 	a := &App{cfg: cfg, path: path, env: env, log: log, reg: prometheus.NewRegistry(), addrs: map[string]string{}, fail: make(chan error, 1)}
 	a.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.forget.wake = make(chan struct{}, 1)
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
@@ -112,6 +114,7 @@ func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err e
 	}
 	a.wg.Go(a.watchLedger)
 	a.wg.Go(a.reportRooms)
+	a.wg.Go(a.forgetUsers)
 	a.wg.Add(3)
 	go func() { defer a.wg.Done(); a.openEngine() }()
 	go func() { defer a.wg.Done(); a.checkConservation() }()

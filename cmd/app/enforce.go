@@ -100,7 +100,7 @@ func (a *App) startEnforcement(cfg Config) error {
 		return err
 	}
 	loop, from, err := enforce.New(enforce.Options{
-		Store: a.pipeline.Store(), Pricer: ceilings{a.pricer}, Post: a.report, Archive: a.archive, Refused: a.refused, Teach: a.teach, Zone: a.zone, Policy: text, PolicyCheck: PolicyOptions(cfg, a.pricer),
+		Store: a.pipeline.Store(), Pricer: ceilings{a.pricer}, Post: a.report, Archive: a.archive, Refused: a.refused, Teach: a.teach, Forget: a.pipeline.Forgetting().Renaming(), Zone: a.zone, Policy: text, PolicyCheck: PolicyOptions(cfg, a.pricer),
 		Pages: cfg.Pages.Receivers, Console: cfg.Pages.URL, Logger: a.log, Registerer: a.reg,
 	})
 	if err != nil {
@@ -255,6 +255,7 @@ func (a *App) journal(tenant string) (enforce.Journal, func() uint64) {
 	}
 	read := func(ctx context.Context, from, to time.Time, chunk uint64, f func(*schema.Entry) error) error {
 		const step = time.Hour
+		forget := a.pipeline.Forgetting().Renaming() // counters have the pseudonym already
 		end := earlier(to.Add(24*time.Hour), time.Now().Add(time.Minute))
 		// Years before the first entry would be as many statements that find nothing.
 		var oldest time.Time
@@ -276,7 +277,10 @@ func (a *App) journal(tenant string) (enforce.Journal, func() uint64) {
 			if chunk > 0 {
 				where, args = where+" AND chunk <= ?", append(args, chunk)
 			}
-			if err := schema.EachPosted(ctx, conn, where, args, func(e schema.Entry) error { return f(&e) }); err != nil {
+			if err := schema.EachPosted(ctx, conn, where, args, func(e schema.Entry) error {
+				forget.Entry(&e)
+				return f(&e)
+			}); err != nil {
 				return err
 			}
 		}

@@ -50,6 +50,11 @@ func (a *App) routes() []route {
 			OK:   ingest.Repriced{}, Fails: []int{400, 409, 415, 503}}, a.reprice, false},
 		{openapi.Route{Method: http.MethodPost, Path: "/api/v1/adjust", Tag: "Prices", About: "Posts an amount that a person decided about, once for an id.",
 			Body: openapi.Input(adjustment{}, openapi.Fields{}, "tenant", "id", "amount", "at", "reason"), OK: adjusted{}, Fails: []int{400, 409, 415, 503}}, a.adjust, true},
+		{openapi.Route{Method: http.MethodPost, Path: "/api/v1/forget", Tag: "Service", About: "Begins to replace a user's id by a pseudonym everywhere. No amount changes. The tenant may be left out by a key for one.",
+			Body:    openapi.Input(forgetting{}, openapi.Fields{"user": openapi.String("The id as calls have it, in any case."), "release": openapi.Text(openapi.Bool(), "Also where a guard refuses the user's calls, which ends.")}, "user", "reason"),
+			Answers: map[int]openapi.Answer{http.StatusAccepted: json("It is under way, and goes on after a restart.", forgetStatus{})}, Fails: []int{400, 409, 415, 501, 503}}, a.forgetUser, true},
+		{openapi.Route{Method: http.MethodGet, Path: "/api/v1/forget", Tag: "Service", About: "Tells whether a user is being forgotten, and how far that is.",
+			OK: openapi.Fields{"running": []forgetStatus{}}, Fails: []int{}}, a.forgetProgress, true},
 		{openapi.Route{Method: http.MethodPost, Path: "/api/v1/reload", Tag: "Service", About: "Reads configuration, keys, policy and prices again. After a failure everything is as it was. Needs a key for every tenant.",
 			OK: openapi.Fields{"status": openapi.Schema{"const": "reloaded"}}, Fails: []int{400, 415}}, a.reload, false},
 	}

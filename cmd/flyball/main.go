@@ -41,7 +41,7 @@ func run(args []string) int {
 	f.StringVar(&g.key, "key", os.Getenv("FLYBALL_KEY"), "key to authenticate with (or FLYBALL_KEY)")
 	f.BoolVar(&g.json, "json", false, "print JSON")
 	root.AddCommand(serveCommand(g), ingestCommand(g), decodeCommand(g), demoCommand(g), sqlCommand(g), callsCommand(g), runsCommand(g), spendCommand(g),
-		amplificationCommand(g), retriesCommand(g), coverageCommand(g), exportCommand(g), closeCommand(g), reconcileCommand(g), moversCommand(g), pricesCommand(g), repriceCommand(g), adjustCommand(g), guardCommand(g), enforcementCommand(g), killCommand(g), pageCommand(g), keyCommand(g), doctorCommand(g), readyCommand(g), versionCommand(g))
+		amplificationCommand(g), retriesCommand(g), coverageCommand(g), exportCommand(g), closeCommand(g), reconcileCommand(g), moversCommand(g), pricesCommand(g), repriceCommand(g), adjustCommand(g), forgetCommand(g), guardCommand(g), enforcementCommand(g), killCommand(g), pageCommand(g), keyCommand(g), doctorCommand(g), readyCommand(g), versionCommand(g))
 	root.AddCommand(tableCommands(g)...)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	wrapArgs(root)

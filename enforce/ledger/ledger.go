@@ -155,6 +155,7 @@ type Ledger struct {
 	accounts map[string]*Account
 	lru      Account // ring
 	dirty    []*Account
+	gone     []string // keys that the next Save takes out of the store
 	touched  []Touch
 	gen      uint64
 	chunk    uint64 // that was applied to its end
@@ -787,6 +788,12 @@ func (a *Account) decode(v []byte) error {
 // go of accounts beyond what memory may hold.
 func (l *Ledger) Save(b *state.Batch) error {
 	var buf []byte
+	for _, key := range l.gone {
+		if err := b.Delete(prefixAccount + key); err != nil {
+			return fmt.Errorf("save ledger: %w", err)
+		}
+	}
+	l.gone = nil
 	for _, a := range l.dirty {
 		a.dirty = false
 		if l.o.Store == nil {

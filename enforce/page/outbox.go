@@ -280,3 +280,46 @@ func (p *Pager) lost(msgs []*message, outcome, cause string) error {
 	}
 	return p.drop(p.o.Store.NewBatch(), msgs)
 }
+
+// rewrite changes the texts of what is kept. It is Run's alone.
+func (p *Pager) rewrite(text func(string) string) error {
+	if err := p.load(time.Now()); err != nil {
+		return err
+	}
+	b := p.o.Store.NewBatch()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, m := range p.queue {
+		pages := slices.Clone(m.Pages) // what is being sent is not changed
+		for i := range pages {
+			pages[i].rewrite(text)
+		}
+		if slices.EqualFunc(pages, m.Pages, func(a, b Page) bool { return a.texts() == b.texts() }) {
+			continue
+		}
+		m.Pages = pages
+		if err := b.Put(name, encode(m)); err != nil {
+			return err
+		}
+	}
+	for name, f := range p.firing {
+		before := f.Page.texts()
+		f.Page.rewrite(text)
+		if f.Page.texts() == before {
+			continue
+		}
+		if err := b.Put(name, encode(f)); err != nil {
+			return err
+		}
+	}
+	return b.Commit(true)
+}
+
+// texts are those that may name somebody.
+func (pg *Page) texts() [4]string { return [4]string{pg.Scope, pg.Title, pg.Action, pg.Undo} }
+
+func (pg *Page) rewrite(text func(string) string) {
+	for _, s := range []*string{&pg.Scope, &pg.Title, &pg.Action, &pg.Undo} {
+		*s = text(*s)
+	}
+}

@@ -48,6 +48,8 @@ type Pager struct {
 	mu    sync.Mutex          // guards queue, which only Run changes after New
 	queue map[string]*message // what is in the outbox, by name in the store
 
+	rewrites chan rewrite
+
 	firing map[string]*firing // by name in the store; Run's alone after New
 }
 
@@ -63,7 +65,7 @@ func New(o Options) (*Pager, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Pager{o: o, wake: make(chan struct{}, 1), queue: map[string]*message{}, firing: map[string]*firing{}}
+	p := &Pager{o: o, wake: make(chan struct{}, 1), rewrites: make(chan rewrite), queue: map[string]*message{}, firing: map[string]*firing{}}
 	if err := p.UseReceivers(o.Receivers); err != nil {
 		return nil, err
 	}
@@ -106,6 +108,24 @@ func (p *Pager) prepare(receivers []Receiver) (senders []*sender, err error) {
 		senders = append(senders, s)
 	}
 	return senders, nil
+}
+
+// rewrite is what Rewrite asks Run to do.
+type rewrite struct {
+	text func(string) string
+	done chan error
+}
+
+// Rewrite changes the texts of all pages that are kept: those that wait to be sent and
+// those whose end is to be told. One that is being sent goes out as it was.
+func (p *Pager) Rewrite(ctx context.Context, text func(string) string) error {
+	r := rewrite{text, make(chan error, 1)}
+	select {
+	case p.rewrites <- r:
+		return <-r.done
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Wake makes Run look for pages that were committed.

@@ -58,6 +58,8 @@ func (p *Pager) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-p.wake:
+		case r := <-p.rewrites:
+			r.done <- p.rewrite(r.text)
 		case <-timer.C:
 		case s := <-done:
 			under--

@@ -8,6 +8,8 @@ import "github.com/flyball/flyball/schema"
 func (a *Assembler) Adjust(c *schema.Call, p *schema.Posting, now int64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.forget.Call(c)
+	a.forget.Rename(c.Tenant, &p.Identity[schema.User])
 	at := max(a.recorded, now/1000)
 	a.batch.Reset(at)
 	a.batch.Add(1, 1, now/1_000_000, schema.AppendCall(nil, c), schema.AppendPosting(nil, p, c))

@@ -21,6 +21,9 @@ func (a *Assembler) Heal(rows []schema.Entry, now int64) (healed bool, err error
 	if err != nil || t != nil && t.find(rows[0].Span, rows[0].Part) >= 0 {
 		return false, err
 	}
+	for i := range rows {
+		a.forget.Entry(&rows[i])
+	}
 	// Entries cancel each other that are equal but for sign and time.
 	bare := func(e schema.Entry) schema.Entry {
 		e.Sign, e.RecordedAt = 0, 0

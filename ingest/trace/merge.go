@@ -35,6 +35,9 @@ func mergeCalls(x, y *schema.Call) schema.Call {
 	for d := range m.Identity {
 		text(&m.Identity[d], x.Identity[d])
 	}
+	if schema.Pseudonymous(x.Identity[schema.User]) && !schema.Pseudonymous(m.Identity[schema.User]) {
+		m.Identity[schema.User] = x.Identity[schema.User] // an old span that is sent again brings nobody back
+	}
 	text(&m.Name, x.Name)
 	text(&m.Operation, x.Operation)
 	text(&m.Provider, x.Provider)

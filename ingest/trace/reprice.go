@@ -73,6 +73,7 @@ func (a *Assembler) repriceForgotten(net []schema.Entry, t *trace, dry bool, now
 	a.batch.Reset(at)
 	for i := range net {
 		e := &net[i]
+		a.forget.Entry(e)
 		if e.Posting.Status == schema.CostNone || e.Posting.Aggregate || e.Posting.DuplicateOf != "" || e.Source == schema.SourceAdjustment || t != nil && t.find(e.Span, e.Part) >= 0 {
 			continue
 		}

@@ -49,14 +49,18 @@ func (t *trace) appendPage(b []byte, page int) []byte {
 	lines := t.lines[page*pageLines : min(len(t.lines), (page+1)*pageLines)]
 	for i := range lines {
 		l := &lines[i]
-		b = binary.AppendUvarint(b, uint64(l.version)<<1|boolBit(l.settled))
-		b = binary.AppendVarint(b, l.received)
-		b = binary.AppendUvarint(b, uint64(len(l.call)))
-		b = append(b, l.call...)
-		b = binary.AppendUvarint(b, uint64(len(l.post)))
-		b = append(b, l.post...)
+		b = appendLine(b, uint64(l.version)<<1|boolBit(l.settled), l.received, l.call, l.post)
 	}
 	return b
+}
+
+func appendLine(b []byte, head uint64, received int64, call, post []byte) []byte {
+	b = binary.AppendUvarint(b, head)
+	b = binary.AppendVarint(b, received)
+	b = binary.AppendUvarint(b, uint64(len(call)))
+	b = append(b, call...)
+	b = binary.AppendUvarint(b, uint64(len(post)))
+	return append(b, post...)
 }
 
 func boolBit(b bool) uint64 {
@@ -66,12 +70,11 @@ func boolBit(b bool) uint64 {
 	return 0
 }
 
-// load rebuilds a trace from its pages, one after the other.
-func (a *Assembler) load(t *trace, data []byte, now int64) error {
+// eachLine calls f for the lines of pages, one after the other. head is the version and
+// whether the line has settled. The bytes are those of data.
+func eachLine(data []byte, f func(head uint64, received int64, call, post []byte) error) error {
 	for len(data) > 0 {
-		var head uint64
 		var received int64
-		var call, post []byte
 		ok := true
 		uvarint := func() uint64 {
 			v, n := binary.Uvarint(data)
@@ -92,25 +95,41 @@ func (a *Assembler) load(t *trace, data []byte, now int64) error {
 			data = data[n:]
 			return v
 		}
-		head = uvarint()
+		head := uvarint()
 		if v, n := binary.Varint(data); n > 0 {
 			received, data = v, data[n:]
 		} else {
 			ok = false
 		}
-		call, post = take(), take()
+		call, post := take(), take()
 		if !ok {
-			return fmt.Errorf("load trace %s: %w", t.id(), schema.ErrForm)
+			return schema.ErrForm
 		}
-		if err := a.restore(t, uint32(head>>1), received, head&1 != 0, call, post, now); err != nil {
+		if err := f(head, received, call, post); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// load rebuilds a trace from its pages, one after the other.
+func (a *Assembler) load(t *trace, data []byte, now int64) error {
+	err := eachLine(data, func(head uint64, received int64, call, post []byte) error {
+		return a.restore(t, uint32(head>>1), received, head&1 != 0, call, post, now)
+	})
+	if err != nil {
+		return fmt.Errorf("load trace %s: %w", t.id(), err)
+	}
+	return nil
+}
+
 // restore puts a line back as it was posted, without deciding anything.
 func (a *Assembler) restore(t *trace, version uint32, received int64, settled bool, call, post []byte, now int64) error {
+	if newCall, newPost, err := a.forget.Forms(call, post); err != nil {
+		return err
+	} else if newCall != nil {
+		call, post = newCall, newPost
+	}
 	c := new(schema.Call)
 	if err := schema.DecodeCall(call, c); err != nil {
 		return err

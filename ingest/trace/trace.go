@@ -71,7 +71,8 @@ type Assembler struct {
 	before   uint64     // log position before the record being appended
 	quiet    bool       // restoring: nothing is queued
 	joins    joinIndex
-	now      int64 // of the call in progress
+	now      int64              // of the call in progress
+	forget   *schema.Forgetting // whose id is to come in nowhere; nil is nobody
 	s        scratch
 }
 
@@ -211,6 +212,7 @@ func (a *Assembler) Add(calls []schema.Call, now int64) (Result, error) {
 	var res Result
 	a.touched = a.touched[:0]
 	for i := range calls {
+		a.forget.Call(&calls[i])
 		if err := a.insert(calls[i:], now, &res); err != nil {
 			return res, err
 		}

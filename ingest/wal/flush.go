@@ -13,7 +13,7 @@ func (l *Log) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for {
-		for l.err == nil && l.wanted <= l.synced && len(l.buf) < writeAhead && !l.closing {
+		for l.err == nil && l.wanted <= l.synced && len(l.buf) < writeAhead && !l.closing && l.sealing == nil {
 			l.work.Wait()
 		}
 		if l.err != nil || (l.closing && l.synced == l.end) {
@@ -21,7 +21,8 @@ func (l *Log) flush() {
 		}
 		batch, end := l.buf, l.end
 		l.buf, l.spare = l.spare[:0], nil
-		sync := l.wanted > l.synced || l.closing
+		sealing := l.sealing
+		sync := (l.wanted > l.synced || l.closing || sealing != nil) && end > l.synced
 		l.room.Broadcast()
 		l.mu.Unlock()
 
@@ -42,16 +43,17 @@ func (l *Log) flush() {
 			// Prune failed meanwhile; nothing is confirmed after it.
 			return
 		}
-		if !sync {
+		if sync {
+			l.synced = end
+			l.wakeLocked(nil)
+		} else if sealing == nil {
 			continue
 		}
-		l.synced = end
-		l.wakeLocked(nil)
 
 		// A full segment is sealed after the waiters were answered, so that
 		// the cost of a new one is rarely in anybody's answer, and so that the
 		// one being written, which cannot be pruned, stays small.
-		if l.activeSize >= l.opts.SegmentBytes && !l.closing {
+		if (l.activeSize >= l.opts.SegmentBytes || sealing != nil && l.activeSize > 0) && !l.closing {
 			l.mu.Unlock()
 			err := l.roll(end, time.Now().UnixMilli())
 			l.mu.Lock()
@@ -59,6 +61,10 @@ func (l *Log) flush() {
 				l.failLocked(err)
 				return
 			}
+		}
+		if sealing != nil {
+			l.sealing = nil
+			close(sealing)
 		}
 	}
 }

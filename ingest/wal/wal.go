@@ -132,16 +132,17 @@ type Log struct {
 
 	// mu guards everything below.
 	mu       sync.Mutex
-	work     sync.Cond // the flusher waits here
-	room     sync.Cond // Append waits here when maxPending is reached
-	segs     []segment // oldest first, the last one is being written
-	bytes    int64     // size of all segments on disk
-	buf      []byte    // encoded records in [written, end)
-	spare    []byte    // the other half of the double buffer
-	records  uint64    // ordinal of the next record
-	end      Position  // end of the last appended record
-	synced   Position  // everything before is on stable storage
-	wanted   Position  // the highest position somebody waits for
+	work     sync.Cond     // the flusher waits here
+	room     sync.Cond     // Append waits here when maxPending is reached
+	segs     []segment     // oldest first, the last one is being written
+	bytes    int64         // size of all segments on disk
+	buf      []byte        // encoded records in [written, end)
+	spare    []byte        // the other half of the double buffer
+	records  uint64        // ordinal of the next record
+	end      Position      // end of the last appended record
+	synced   Position      // everything before is on stable storage
+	wanted   Position      // the highest position somebody waits for
+	sealing  chan struct{} // closed when the active segment is sealed; nil: nobody asks
 	waiters  []*waiter
 	idle     []*waiter // for reuse
 	err      error     // sticky
@@ -247,6 +248,37 @@ func (l *Log) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
+}
+
+// Seal begins a new segment and returns its base: everything before it is durable, and
+// goes with Prune. A segment without a record is left as it is.
+func (l *Log) Seal(ctx context.Context) (Position, error) {
+	l.mu.Lock()
+	if err := l.stateLocked(); err != nil {
+		l.mu.Unlock()
+		return 0, fmt.Errorf("seal segment: %w", err)
+	}
+	if l.sealing == nil {
+		l.sealing = make(chan struct{})
+	}
+	done := l.sealing
+	l.work.Signal()
+	l.mu.Unlock()
+	select {
+	case <-done:
+	case <-l.failed:
+		return 0, fmt.Errorf("seal segment: %w", l.Err())
+	case <-l.done:
+		return 0, fmt.Errorf("seal segment: %w", ErrClosed)
+	case <-ctx.Done():
+		return 0, fmt.Errorf("seal segment: %w", context.Cause(ctx))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.segs) == 0 {
+		return 0, nil
+	}
+	return l.segs[len(l.segs)-1].base, nil
 }
 
 // Prune removes whole segments, oldest first, that end at or below before. It

@@ -432,3 +432,42 @@ func TestPruneRacesReaders(t *testing.T) {
 	time.AfterFunc(5*time.Second, cancel)
 	wg.Wait()
 }
+
+// Seal lets everything before it be pruned, also where nothing more comes.
+func TestSeal(t *testing.T) {
+	l := mustOpen(t, testOptions(t.TempDir()))
+	if _, err := l.Seal(t.Context()); err != nil {
+		t.Fatal("an empty log cannot be sealed: ", err)
+	}
+	for round := range 3 {
+		_, end := mustAppend(t, l, 1, []byte("secret"))
+		for range 2 { // twice is once
+			base, err := l.Seal(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if base != end || l.Synced() != end {
+				t.Fatalf("sealed at %d, synced %d, want %d", base, l.Synced(), end)
+			}
+		}
+		if n := l.Stats().Segments; n != 2 {
+			t.Fatalf("round %d: %d segments, want 2", round, n)
+		}
+		if err := l.Prune(end); err != nil {
+			t.Fatal(err)
+		}
+		if l.Oldest() != end {
+			t.Fatalf("the log begins at %d, want %d", l.Oldest(), end)
+		}
+	}
+	start, end := mustAppend(t, l, 1, []byte("after"))
+	mustSync(t, l, end)
+	r := mustReader(t, l, start)
+	if rec, ok, err := r.TryNext(); err != nil || !ok || string(rec.Data) != "after" {
+		t.Fatalf("got %q, %v, %v", rec.Data, ok, err)
+	}
+	mustClose(t, l)
+	if _, err := l.Seal(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Fatalf("a closed log: %v", err)
+	}
+}

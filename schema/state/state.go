@@ -9,10 +9,12 @@
 package state
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble"
@@ -64,6 +66,8 @@ func Open(o Options) (*Store, error) {
 		FormatMajorVersion:       pebble.FormatNewest,
 		FS:                       o.FS,
 		MaxConcurrentCompactions: func() int { return 1 },
+		Cleaner:                  cleaner{},
+		MaxManifestFileSize:      1, // as often as it is worth it: it has keys of tables that are gone
 	}
 	// Pages are compressed before they come here, and most are never read again:
 	// few levels, wide apart, rewrite them seldom.
@@ -228,6 +232,103 @@ func (b *Batch) Commit(sync bool) error {
 	}
 	return b.b.Close()
 }
+
+// RewriteTraces hands the stored pages of traces to f, from a key on, and stores what f
+// returns in their place; nil keeps a page. It stops after about so many bytes and
+// returns the key to go on from, nil at the end. Nobody may write traces meanwhile.
+func (s *Store) RewriteTraces(from []byte, most int, f func(page []byte) ([]byte, error)) (next []byte, err error) {
+	if from == nil {
+		from = []byte{'t'}
+	}
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: []byte{'t' + 1}})
+	if err != nil {
+		return nil, fmt.Errorf("rewrite traces: %w", err)
+	}
+	defer it.Close()
+	b := s.NewBatch()
+	seen := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		if seen >= most {
+			next = append([]byte(nil), it.Key()...)
+			break
+		}
+		page, err := s2.Decode(nil, it.Value())
+		if err != nil {
+			return nil, fmt.Errorf("rewrite traces: %w", err)
+		}
+		seen += len(page)
+		fresh, err := f(page)
+		if err != nil {
+			return nil, fmt.Errorf("rewrite traces: %w", err)
+		}
+		if fresh == nil {
+			continue
+		}
+		if err := b.b.Set(it.Key(), s2.Encode(nil, fresh), nil); err != nil {
+			return nil, fmt.Errorf("rewrite traces: %w", err)
+		}
+	}
+	if err := it.Error(); err != nil {
+		return nil, fmt.Errorf("rewrite traces: %w", err)
+	}
+	return next, b.Commit(false)
+}
+
+// Scrub returns once no file of the store has anything that was deleted or replaced
+// before. It rewrites all of it.
+func (s *Store) Scrub(ctx context.Context) error {
+	touch := func() error {
+		b := s.NewBatch()
+		if err := errors.Join(b.Put(keyScrub, nil), b.Commit(true)); err != nil {
+			return err
+		}
+		return s.db.Flush()
+	}
+	if err := errors.Join(touch(), s.db.Compact([]byte{0}, []byte{0xff}, true)); err != nil {
+		return fmt.Errorf("scrub local store: %w", err)
+	}
+	// Logs and manifests of until now go when there are newer ones.
+	old := map[string]bool{}
+	files := func(f func(name string)) error {
+		names, err := s.o.FS.List(s.o.Dir)
+		for _, name := range names {
+			if strings.HasSuffix(name, ".log") || strings.HasPrefix(name, "MANIFEST-") {
+				f(name)
+			}
+		}
+		return err
+	}
+	err := files(func(name string) { old[name] = true })
+	for left := len(old); left > 0 && err == nil; {
+		if err = ctx.Err(); err == nil {
+			err = touch()
+		}
+		if err == nil {
+			left = 0
+			err = files(func(name string) {
+				if old[name] {
+					left++
+				}
+			})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("scrub local store: %w", err)
+	}
+	return nil
+}
+
+const keyScrub = "scrub"
+
+// cleaner deletes files that are done with. Logs are not kept to be written over, since
+// what is deleted would stay readable in them: the engine does that only with a cleaner
+// that does not look at files, which looks says it does.
+type cleaner struct {
+	pebble.DeleteCleaner
+	looks
+}
+
+type looks struct{ pebble.ArchiveCleaner }
 
 // Sync makes everything durable that was committed without.
 func (s *Store) Sync() error {

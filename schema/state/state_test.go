@@ -2,6 +2,11 @@ package state
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -57,5 +62,112 @@ func TestTracesArePagedAndExpireByDay(t *testing.T) {
 	defer s.Close()
 	if v, err := s.Get("checkpoint"); err != nil || !bytes.Equal(v, []byte{7}) {
 		t.Fatalf("got %v, %v", v, err)
+	}
+}
+
+// What was deleted or replaced is in no file after Scrub, wherever the engine had it:
+// in values and keys of tables, as a bound in a manifest, in logs.
+func TestScrub(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const secret = "Not-To-Be-Found"
+	now := time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC).UnixNano()
+	put := func(name, value string) {
+		t.Helper()
+		b := s.NewBatch()
+		if err := errors.Join(b.Put(name, []byte(value)), b.PutTrace(Day(now), []byte("k/"+value), 0, []byte("page of "+value)), b.Commit(true)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := func() (files []string) {
+		t.Helper()
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			if err == nil && bytes.Contains(b, []byte(secret)) {
+				files = append(files, e.Name())
+			}
+		}
+		return files
+	}
+	for i := range 5 {
+		put("a/"+secret, secret)
+		put("keep", fmt.Sprint("value ", i))
+		if err := s.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.db.Compact([]byte{0}, []byte{0xff}, false); err != nil {
+		t.Fatal(err)
+	}
+	put("z/"+secret, secret)
+	kinds := map[string]bool{}
+	for _, name := range found() {
+		kinds[filepath.Ext(name)] = true
+	}
+	if !kinds[".sst"] || !kinds[".log"] || !kinds[""] {
+		t.Fatalf("only %v have it before: the test tests less than it says", found())
+	}
+	b := s.NewBatch()
+	if err := errors.Join(b.Delete("a/"+secret), b.Delete("z/"+secret), b.b.Delete(traceKey(nil, Day(now), []byte("k/"+secret), 0), nil), b.Commit(false)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Scrub(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if names := found(); len(names) > 0 {
+		t.Errorf("%v still have what was deleted", names)
+	}
+	if v, err := s.Get("keep"); err != nil || string(v) != "value 4" {
+		t.Errorf("what was kept is %q, %v", v, err)
+	}
+}
+
+func TestRewriteTraces(t *testing.T) {
+	s, err := Open(Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	now := time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC).UnixNano()
+	b := s.NewBatch()
+	for i := range 100 {
+		if err := b.PutTrace(Day(now)-uint32(i%2), fmt.Appendf(nil, "key-%03d", i), 0, fmt.Appendf(nil, "page %d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Commit(true); err != nil {
+		t.Fatal(err)
+	}
+	var next []byte
+	rounds, pages := 0, 0
+	for {
+		if next, err = s.RewriteTraces(next, 50, func(page []byte) ([]byte, error) {
+			pages++
+			if !bytes.HasSuffix(page, []byte("7")) {
+				return nil, nil
+			}
+			return append(page, " again"...), nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if rounds++; next == nil {
+			break
+		}
+	}
+	if pages != 100 || rounds < 5 {
+		t.Errorf("%d pages in %d rounds", pages, rounds)
+	}
+	for i, want := range map[int]string{7: "page 7 again", 8: "page 8", 87: "page 87 again"} {
+		if got, _, err := s.GetTrace(fmt.Appendf(nil, "key-%03d", i), now); err != nil || string(got) != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
 	}
 }
