@@ -10,7 +10,7 @@ import (
 )
 
 // The kinds of Enforcement that are measurements. The others are events: directive,
-// release, page, kill, policy, drill, lease, limiter.
+// release, page, kill, policy, drill, lease, limiter, ledger, forget.
 const (
 	// EnforcementLeak is calls that started although a directive refused them.
 	EnforcementLeak = "leak"
