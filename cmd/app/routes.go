@@ -3,6 +3,7 @@ package app
 import (
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -67,7 +68,10 @@ func (a *App) mount(r gin.IRouter, others []openapi.Route) {
 	own := a.routes()
 	for _, x := range own {
 		serve := x.serve
-		if strings.HasPrefix(x.Path, "/api/") && !x.itself {
+		switch {
+		case x.itself:
+			serve = only(x.Names(), serve)
+		case strings.HasPrefix(x.Path, "/api/"):
 			serve = a.operator(x.Names(), serve)
 		}
 		r.Handle(x.Method, x.Path, serve)
@@ -87,12 +91,19 @@ func (a *App) operator(names []string, serve gin.HandlerFunc) gin.HandlerFunc {
 		if !a.authorizeAdmin(c) {
 			return
 		}
+		only(names, serve)(c)
+	}
+}
+
+// only serves a request with no other parameters than these.
+func only(names []string, serve gin.HandlerFunc) gin.HandlerFunc {
+	return func(c *gin.Context) {
 		for name, values := range c.Request.URL.Query() {
 			switch {
 			case len(names) == 0:
 				problem(c, http.StatusBadRequest, "unknown parameter %q; this takes none", name)
 				return
-			case name != names[0]:
+			case !slices.Contains(names, name):
 				problem(c, http.StatusBadRequest, "unknown parameter %q; known are %s", name, strings.Join(names, ", "))
 				return
 			case len(values) > 1:
