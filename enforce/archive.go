@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -52,6 +53,21 @@ const archiveRows = 5000
 func (l *Loop) openArchive() error {
 	a := &l.archive
 	a.node, a.leaks, a.wake = l.mac("archive")[:16], map[leakKey]*leakSum{}, make(chan struct{}, 1)
+	// Numbers go on from the last one, also where the clock was set back.
+	for _, prefix := range []string{keyEvents, keyArchive} {
+		last, err := l.o.Store.Last(prefix)
+		if err != nil {
+			return err
+		}
+		if last == "" {
+			continue
+		}
+		n, err := strconv.ParseUint(last[len(prefix):], 16, 64)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", last, err)
+		}
+		l.limiters.seq = max(l.limiters.seq, n)
+	}
 	if l.o.Archive == nil {
 		return nil
 	}

@@ -68,3 +68,48 @@ func TestArchiveRepeatsUntilStored(t *testing.T) {
 		}
 	})
 }
+
+// Leaks are put down to the limiter they came through where only one is possible, and
+// each acknowledgement of what was issued after a limiter came is a row.
+func TestHistoryOfLimiters(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 11, 2, 0, 0, 0, 0, time.UTC)))
+		s := newScript(t, t.TempDir())
+		defer func() { _ = s.store.Close() }()
+		for _, l := range lines(`policy <<
+guards:
+  - {name: task, scope: [tenant, user], measure: cost, window: day, limit: "1", ladder: [{at: 100%, do: soft_block}], outcome: pause}
+.
+at 2026-11-02T10:00:00Z
+entry tenant=t-1 user=u-1 cost=2
+# A limiter that connects measures nothing; from then on it does.
+ack gw-1
+expect rows kind=applied count=0
+entry tenant=t-2 user=u-2 cost=2
+after 1s
+ack gw-1
+expect rows kind=applied guard=task tenant=t-2 limiter=gw-1 count=1
+expect metric name=flyball_time_to_enforce_seconds limiter=gw-1 is=1
+after 5s
+entry tenant=t-2 user=u-2 cost=0.1
+after 300ms
+expect rows kind=leak class=leak guard=task tenant=t-2 limiter=gw-1 calls=1 usd=0.1
+# Two could have let it pass.
+ack gw-2
+after 5s
+entry tenant=t-2 user=u-2 cost=0.1
+after 300ms
+expect rows kind=leak class=leak tenant=t-2 limiter=gw-1 calls=1
+expect rows kind=leak class=leak tenant=t-2 limiter="" calls=1
+# One has not followed yet.
+entry tenant=t-3 user=u-3 cost=2
+ack gw-1
+after 5s
+entry tenant=t-3 user=u-3 cost=0.1
+after 300ms
+expect rows kind=leak class=propagation tenant=t-3 limiter=gw-2 calls=1
+`) {
+			s.run(l.n, l.text, l.block)
+		}
+	})
+}

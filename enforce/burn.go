@@ -92,6 +92,7 @@ func float(s schema.Sum) float64 {
 // useUsed begins to measure the guards of a policy that was put in force, and lets go
 // of those of the one before. What the ledger has in memory is offered right after.
 func (l *Loop) useUsed(old, p *Policy) {
+	owed := map[string]float64{} // by counter: it goes on, and so does what it owes
 	if old != nil {
 		names := map[string]bool{}
 		for i := range p.Guards {
@@ -102,6 +103,7 @@ func (l *Loop) useUsed(old, p *Policy) {
 			for _, t := range g.used.top {
 				t.a.Pinned--
 			}
+			owed[g.Name+"/"+g.windowName()] = g.used.spent.debt
 			g.used = used{}
 			if !names[g.Name+"/"+g.windowName()] {
 				l.metrics.budgetSpend.DeleteLabelValues(g.Name, g.windowName())
@@ -117,7 +119,7 @@ func (l *Loop) useUsed(old, p *Policy) {
 		if g.shared() {
 			g.used.scopes = map[string]scope{}
 			if g.measure == measureCost {
-				g.used.spent.c = l.metrics.budgetSpend.WithLabelValues(g.Name, g.windowName())
+				g.used.spent = monotone{c: l.metrics.budgetSpend.WithLabelValues(g.Name, g.windowName()), debt: owed[g.Name+"/"+g.windowName()]}
 			}
 		}
 	}

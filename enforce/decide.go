@@ -2,6 +2,7 @@ package enforce
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -657,6 +658,11 @@ func (l *Loop) putEvent(b *state.Batch, e *Event) error {
 	}
 	if measurement(e.Kind) {
 		return nil
+	}
+	if e.Kind == "lease" && e.Action == "expired" {
+		if err := b.Put(keyExpired+e.Scope, binary.AppendVarint(nil, e.At.Unix())); err != nil {
+			return err
+		}
 	}
 	v, err := json.Marshal(e)
 	if err != nil {

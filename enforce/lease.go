@@ -366,8 +366,15 @@ func (l *Loop) expireBook(now time.Time) error {
 			continue
 		}
 		if !p.Hold {
-			l.metrics.leases.WithLabelValues("expired").Inc()
-			l.event(Event{At: now.UTC(), Kind: "lease", Action: "expired", Tenant: p.Call.Tenant, Scope: p.ID, Actor: p.Key, Value: "$" + p.Ask.USD.String(), Reason: "neither settled nor released, and no span came"})
+			// Said before a crash that forgot that the lease is gone, it is not said again.
+			said, err := l.o.Store.Get(keyExpired + p.ID)
+			if err != nil {
+				return err
+			}
+			if said == nil {
+				l.metrics.leases.WithLabelValues("expired").Inc()
+				l.event(Event{At: now.UTC(), Kind: "lease", Action: "expired", Tenant: p.Call.Tenant, Scope: p.ID, Actor: p.Key, Value: "$" + p.Ask.USD.String(), Reason: "neither settled nor released, and no span came"})
+			}
 		}
 		if err := l.dropPromise(p); err != nil {
 			return err

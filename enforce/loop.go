@@ -163,6 +163,7 @@ const (
 	keyEvents  = "enforce/event/"
 	keyBook    = "enforce/book/"
 	keyClosed  = "enforce/closed/" // leases that were settled or released
+	keyExpired = keyClosed + "expired/"
 	keySpend   = "enforce/spend/"
 )
 
@@ -437,12 +438,8 @@ func (l *Loop) Close() error {
 	}
 	l.stop()
 	l.done.Wait()
-	l.mu.Lock()
-	l.drainLeaks(time.Now())
-	err := l.flush()
-	l.mu.Unlock()
-	_, cerr := l.checkpoint(true)
-	return errors.Join(err, cerr)
+	_, err := l.checkpoint(true)
+	return err
 }
 
 // slice is how many entries are applied before others get a turn.
@@ -700,9 +697,12 @@ func (l *Loop) checkpoint(wait bool) (saved bool, err error) {
 		l.mu.Unlock()
 		return false, nil // the next one, or what the log makes of it after a restart
 	}
+	// What leaked before this position is looked at for the last time.
+	l.drainLeaks(time.Now())
+	err = l.flush()
 	b := l.o.Store.NewBatch()
 	at := l.applied
-	err = errors.Join(l.ledger.Save(b), l.saveBook(b), l.saveHistory(b), l.saveUsed(b))
+	err = errors.Join(err, l.ledger.Save(b), l.saveBook(b), l.saveHistory(b), l.saveUsed(b))
 	l.mu.Unlock()
 	if err != nil {
 		return false, err

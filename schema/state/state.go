@@ -181,6 +181,23 @@ func (s *Store) Each(prefix string, f func(name string, value []byte) error) err
 	return nil
 }
 
+// Last returns the last of the names that begin with prefix, "" where there is none.
+func (s *Store) Last(prefix string) (string, error) {
+	from := []byte("m" + prefix)
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: after(from)})
+	if err != nil {
+		return "", fmt.Errorf("read local store: %w", err)
+	}
+	defer it.Close()
+	if !it.Last() {
+		if err := it.Error(); err != nil {
+			return "", fmt.Errorf("read local store: %w", err)
+		}
+		return "", nil
+	}
+	return string(it.Key()[1:]), nil
+}
+
 // after is the first key behind all that begin with prefix, which begins with a
 // letter and so has one.
 func after(prefix []byte) []byte {

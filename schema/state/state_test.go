@@ -171,3 +171,30 @@ func TestRewriteTraces(t *testing.T) {
 		}
 	}
 }
+
+func TestLast(t *testing.T) {
+	s, err := Open(Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	f := func(prefix, want string) {
+		t.Helper()
+		if got, err := s.Last(prefix); err != nil || got != want {
+			t.Errorf("last of %q is %q, %v; want %q", prefix, got, err, want)
+		}
+	}
+	f("a/", "")
+	b := s.NewBatch()
+	for _, name := range []string{"a/1", "a/2", "b/1"} {
+		if err := b.Put(name, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Commit(false); err != nil {
+		t.Fatal(err)
+	}
+	f("a/", "a/2")
+	f("b/", "b/1")
+	f("c/", "")
+}
