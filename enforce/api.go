@@ -148,17 +148,8 @@ func most(c *gin.Context, usual, limit int) (int, error) {
 
 // known refuses parameters that would be ignored.
 func known(c *gin.Context, names []string) error {
-	for name, values := range c.Request.URL.Query() {
-		switch {
-		case len(names) == 0:
-			return badInput("unknown parameter %q; this takes none", name)
-		case !slices.Contains(names, name):
-			return badInput("unknown parameter %q; known are %s", name, strings.Join(names, ", "))
-		case len(values) > 1:
-			return badInput("parameter %q stands twice", name)
-		case values[0] == "" && slices.Contains([]string{"limit", "from", "to"}, name):
-			return badInput("parameter %q is empty; give it a value or leave it out", name)
-		}
+	if err := schema.CheckParams(c.Request.URL.Query(), names); err != nil {
+		return badInput("%v", err)
 	}
 	return nil
 }

@@ -54,3 +54,16 @@ func TestDecideForOneTenant(t *testing.T) {
 		}
 	}
 }
+
+// Whom schema forgets and whom guards take for the same user have to be the same.
+func TestForgottenIsOneUser(t *testing.T) {
+	ids := []string{"u-1", "U-1", " u-1\t", "u-12", "ÄÖ", "äö", "İ", "i", "", " ", "\u00a0x", "x", "K", "k"}
+	for _, a := range ids {
+		for _, b := range ids {
+			same := b != "" && directive.NormalUser(a) == directive.NormalUser(b)
+			if got := schema.NewForgetting("t-1", a, "p").Is("t-1", b); got != same {
+				t.Errorf("forgetting %q renames %q: %v, guards take them for one: %v", a, b, got, same)
+			}
+		}
+	}
+}

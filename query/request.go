@@ -52,23 +52,10 @@ type request struct {
 	columns  []string // of the CSV file; a name with a dot lies in an object
 }
 
-// filled are the parameters that say nothing when they are empty. An empty filter asks
-// for what has no such value, an empty group_by for one sum.
-var filled = []string{"from", "to", "limit", "history", "base_from", "base_to"}
-
 // known refuses parameters that would be ignored.
 func (r *request) known(names []string) error {
-	for name, values := range r.Request.URL.Query() {
-		if !slices.Contains(names, name) {
-			slices.Sort(names)
-			return badRequest("unknown parameter %q; known are %s", name, strings.Join(slices.Compact(names), ", "))
-		}
-		if len(values) > 1 && name != "tenant" {
-			return badRequest("parameter %q stands twice", name)
-		}
-		if values[0] == "" && slices.Contains(filled, name) {
-			return badRequest("parameter %q is empty; give it a value or leave it out", name)
-		}
+	if err := schema.CheckParams(r.Request.URL.Query(), names, "tenant"); err != nil {
+		return badRequest("%v", err)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package app
 import (
 	"net/http"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -98,18 +97,9 @@ func (a *App) operator(names []string, serve gin.HandlerFunc) gin.HandlerFunc {
 // only serves a request with no other parameters than these.
 func only(names []string, serve gin.HandlerFunc) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		for name, values := range c.Request.URL.Query() {
-			switch {
-			case len(names) == 0:
-				problem(c, http.StatusBadRequest, "unknown parameter %q; this takes none", name)
-				return
-			case !slices.Contains(names, name):
-				problem(c, http.StatusBadRequest, "unknown parameter %q; known are %s", name, strings.Join(names, ", "))
-				return
-			case len(values) > 1:
-				problem(c, http.StatusBadRequest, "parameter %q stands twice", name)
-				return
-			}
+		if err := schema.CheckParams(c.Request.URL.Query(), names); err != nil {
+			problem(c, http.StatusBadRequest, "%v", err)
+			return
 		}
 		serve(c)
 	}
