@@ -125,7 +125,7 @@ func (l *Loop) useUsed(old, p *Policy) {
 	}
 	o := &l.objective
 	*o = objective{requests: o.requests, over: o.over}
-	if t := p.objective(); t != nil {
+	if t := p.target; t != nil {
 		if o.requests.c == nil {
 			o.requests.c, o.over.c = l.metrics.requests(l.o.Registerer)
 		}
@@ -299,7 +299,7 @@ type Objectives struct {
 // target is the objective in force.
 type target struct {
 	family          ledger.Family
-	index           int
+	index           int // of the family
 	most, threshold int64
 }
 
@@ -308,31 +308,15 @@ type target struct {
 // it. nil is none.
 func (p *Policy) objective() *target {
 	if o := p.Objectives; o != nil && o.most != nil {
-		return p.found(ledger.Family{Scope: []directive.Dim{directive.Run}}, o.most.Int64(), o.most.Int64()+1)
+		return &target{family: ledger.Family{Scope: []directive.Dim{directive.Run}}, most: o.most.Int64(), threshold: o.most.Int64() + 1}
 	}
 	for i := range p.Guards {
 		g := &p.Guards[i]
 		if g.measure == measureAmplification && g.family.Window.Unit == ledger.Run && g.limit != nil && g.limit.Sign() > 0 && g.limit.IsInt64() {
-			return p.found(g.family, g.limit.Int64(), g.limit.Int64())
+			return &target{family: g.family, most: g.limit.Int64(), threshold: g.limit.Int64()}
 		}
 	}
 	return nil
-}
-
-func (p *Policy) found(f ledger.Family, most, threshold int64) *target {
-	name, i := f.Name(), 0
-	seen := map[string]bool{}
-	for j := range p.Guards {
-		n := p.Guards[j].family.Name()
-		if n == name {
-			return &target{family: f, index: p.Guards[j].index, most: most, threshold: threshold}
-		}
-		if !seen[n] {
-			seen[n] = true
-			i++
-		}
-	}
-	return &target{family: f, index: i, most: most, threshold: threshold}
 }
 
 // saveUsed keeps which accounts lead, so that a restart does not look like a fall and a

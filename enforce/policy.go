@@ -39,6 +39,7 @@ type Policy struct {
 	Objectives  *Objectives            `yaml:"objectives"`
 
 	source []byte
+	target *target // of amplification, as families() left it; nil is none
 }
 
 // Guard is one rule: over a scope and a window, a measure has a limit, and rungs
@@ -608,7 +609,8 @@ func (c *checker) kill(k *KillPolicy) {
 	c.receivers("$.kill.page", "kill", k.Page)
 }
 
-// families are the distinct families of the guards, whose indexes are set in them.
+// families are the distinct families of the guards and of the objective, whose indexes
+// are set in them.
 func (p *Policy) families() []ledger.Family {
 	var out []ledger.Family
 	seen := map[string]int{}
@@ -629,8 +631,8 @@ func (p *Policy) families() []ledger.Family {
 			g.mix = add(ledger.Family{Scope: g.family.Scope, Org: g.family.Org, Match: g.family.Match, Window: ledger.Window{Unit: ledger.Rolling, Over: mixOver}})
 		}
 	}
-	if t := p.objective(); t != nil && t.index == len(out) {
-		out = append(out, t.family)
+	if p.target = p.objective(); p.target != nil {
+		p.target.index = add(p.target.family)
 	}
 	return out
 }
