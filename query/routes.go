@@ -93,14 +93,14 @@ func (a *API) routes() []route {
 			paged(sumLimits, payloadDimensions[1:], groupParam(payloadDimensions, "tool,payload_type")), payloadsSchema, a.payloads),
 		get("/cache", "Tells what prompt caches saved.", sumLimits, paged(sumLimits, dimensions[1:], groupParam(dimensions, "provider,model"), asOfParam), cacheSchema, a.cache),
 		get("/batch", "Tells what calls that could have waited would have cost as a batch.", sumLimits, paged(sumLimits, dimensions[1:], groupParam(dimensions, "provider,model"), asOfParam), batchSchema, a.batch),
-		get("/enforcement", "Lists what enforcement did, the newest first.", eventLimits, paged(eventLimits, eventDimensions[1:]), openapi.Schema{"type": "object"}, a.enforcement),
-		get("/enforcement/leakage", "Tells what passed although a directive refused it.", sumLimits, paged(sumLimits, leakDimensions[1:], groupParam(leakDimensions, "guard,limiter"), intervalParam), openapi.Schema{"type": "object"}, a.leakage),
-		get("/enforcement/times", "Tells how long limiters took to enforce directives.", sumLimits, paged(sumLimits, timeDimensions[1:], groupParam(timeDimensions, "limiter"), intervalParam), openapi.Schema{"type": "object"}, a.enforcementTimes),
+		get("/enforcement", "Lists what enforcement did, the newest first.", eventLimits, paged(eventLimits, eventDimensions[1:]), eventsSchema, a.enforcement),
+		get("/enforcement/leakage", "Tells what passed although a directive refused it.", sumLimits, paged(sumLimits, leakDimensions[1:], groupParam(leakDimensions, "guard,limiter"), intervalParam), leakageSchema, a.leakage),
+		get("/enforcement/times", "Tells how long limiters took to enforce directives.", sumLimits, paged(sumLimits, timeDimensions[1:], groupParam(timeDimensions, "limiter"), intervalParam), timesSchema, a.enforcementTimes),
 		get("/export/focus", "Exports whole days as a FOCUS 1.2 file.", limits{}, []openapi.Param{fromParam, toParam, formatParam("csv", "parquet"), currencyParam}, nil, a.focus),
 		get("/close", "Tells a closed month beside what is known now, or without period which months are closed.", sumLimits,
 			[]openapi.Param{{Name: "period", About: "A month; required for CSV.", Schema: monthSchema}, limitParam(sumLimits), cursorParam, formatParam("json", "csv"), currencyParam}, closeSchema, a.closeReport),
 		get("/reconcile", "Tells a provider's bill beside what was booked, or without id which bills were compared. Needs a key for every tenant.", sumLimits,
-			[]openapi.Param{{Name: "id", About: "A comparison; required for CSV.", Schema: openapi.String("")}, limitParam(sumLimits), cursorParam, formatParam("json", "csv")}, openapi.Schema{"type": "object"}, a.reconciliations),
+			[]openapi.Param{{Name: "id", About: "A comparison; required for CSV.", Schema: openapi.String("")}, limitParam(sumLimits), cursorParam, formatParam("json", "csv")}, reconcileSchema, a.reconciliations),
 	}
 	for i := range out {
 		r := &out[i].Route
@@ -127,7 +127,7 @@ func (a *API) routes() []route {
 			About: "Compares a provider's bill, which is the body, with what was booked, and keeps the comparison. Needs a key for every tenant.",
 			Params: []openapi.Param{tenantParam, {Name: "source", About: "Whose bill it is.", Required: true, Schema: openapi.Enum(billSources...)}, {Name: "again", About: "Whether a bill that was compared before is compared anew.", Schema: openapi.Enum("true", "false")},
 				{Name: "from", About: "First UTC day; without it the bill's.", Schema: openapi.Text(openapi.Schema{"format": "date"}, "")}, {Name: "to", About: "UTC day after the last.", Schema: openapi.Text(openapi.Schema{"format": "date"}, "")}},
-			Body: &openapi.Body{Type: "application/json", Schema: openapi.Schema{}}, OK: openapi.Schema{"type": "object"}, Fails: []int{400, 413, 415, 503, 504}}})
+			Body: &openapi.Body{Type: "application/json", Schema: openapi.Schema{}}, OK: reconciled, Fails: []int{400, 413, 415, 503, 504}}})
 	}
 	if a.o.SQL != nil {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -161,7 +161,7 @@ var (
 	ifNoneMatch = openapi.Param{Name: "If-None-Match", In: "header", About: "The ETag of an answer that the caller has.", Schema: openapi.String("")}
 )
 
-var currencyParam = openapi.Param{Name: "currency", About: "Also in this currency, by the configured rates of each day.", Schema: openapi.Text(openapi.Schema{"pattern": "^[A-Z]{3}$"}, "")}
+var currencyParam = openapi.Param{Name: "currency", About: "Also in this currency, by the configured rates of each day.", Schema: openapi.Text(openapi.Schema{"pattern": "^[A-Z]{3}$", "examples": []string{"EUR"}}, "")}
 
 var intervalParam = openapi.Param{Name: "interval", About: "Sums by time: buckets that begin in the tenant's zone.", Schema: openapi.Enum(intervalNames()...)}
 

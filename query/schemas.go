@@ -90,9 +90,15 @@ var (
 
 	spendCounts = openapi.Fields{"calls": count, "cost_usd": openapi.USD(), "unpriced_calls": count, "unknown_calls": count, "estimated_calls": count, "sampled_calls": count}
 
-	spendSchema = answerOf(openapi.Fields{
-		"rows":  openapi.Array(rowOf(dimensions, with(openapi.Fields{"at?": openapi.Time(), "tokens": tokenSchema}, spendCounts))),
-		"total": with(openapi.Fields{"complete": openapi.Schema{"type": "boolean", "description": "Nothing is unpriced, unknown or sampled."}}, spendCounts)})
+	// What an answer has beside USD where it was asked for another currency.
+	currencyCode = openapi.String("The currency of the amounts without _usd, ISO 4217.")
+	inCurrency   = openapi.Text(openapi.Schema{"format": "decimal"}, "In currency.")
+	rated        = openapi.Fields{"currency?": currencyCode, "rounding?": openapi.String("How amounts are rounded."),
+		"rates?": openapi.Array(openapi.Fields{"day": day, "usd": openapi.String("USD for one of the currency, a decimal."), "of": openapi.Text(openapi.Schema{"format": "date"}, "The day that the rate is of: an earlier one where carried."), "source": text, "carried": openapi.Bool()})}
+
+	spendSchema = answerOf(with(openapi.Fields{
+		"rows":  openapi.Array(rowOf(dimensions, with(openapi.Fields{"at?": openapi.Time(), "tokens": tokenSchema, "cost?": inCurrency, "currency?": currencyCode}, spendCounts))),
+		"total": with(openapi.Fields{"complete": openapi.Schema{"type": "boolean", "description": "Nothing is unpriced, unknown or sampled."}, "cost?": inCurrency}, spendCounts)}, rated))
 
 	amplificationRow = rowOf(slices.Concat(runDimensions, callDimensions), with(openapi.Fields{"requests": count, "repeats": count, "cost_usd": openapi.USD(), "wasted_usd": openapi.USD()}, counts,
 		same(quotient, "ratio", "retry_multiplier", "cost_amplification"), same(openapi.Number(), "p50", "p90", "p99")))
@@ -113,9 +119,30 @@ var (
 	closeMoney   = same(openapi.USD(), "frozen_usd", "current_usd", "adjustment_usd")
 	closeSchema  = openapi.AnyOf(
 		openapi.Fields{"closes": openapi.Array(closedSchema)},
-		openapi.Fields{"period": monthSchema, "closes": openapi.Array(closedSchema), "truncated": openapi.Bool(), "next": nextSchema, "as_of": openapi.Time(),
-			"rows":  openapi.Array(with(same(text, "tenant", "provider", "model"), closeMoney, same(count, "frozen_calls", "current_calls", "adjustment_calls", "frozen_unpriced", "current_unpriced", "frozen_unknown", "current_unknown"))),
-			"total": with(same(count, "frozen_calls", "current_calls"), closeMoney)})
+		with(openapi.Fields{"period": monthSchema, "closes": openapi.Array(closedSchema), "truncated": openapi.Bool(), "next": nextSchema, "as_of": openapi.Time(),
+			"rows":  openapi.Array(with(same(text, "tenant", "provider", "model"), closeMoney, closeIn, openapi.Fields{"currency?": currencyCode}, same(count, "frozen_calls", "current_calls", "adjustment_calls", "frozen_unpriced", "current_unpriced", "frozen_unknown", "current_unknown"))),
+			"total": with(same(count, "frozen_calls", "current_calls"), closeMoney, closeIn)}, rated))
+	closeIn = same(inCurrency, "frozen?", "current?", "adjustment?")
+
+	day           = openapi.Text(openapi.Schema{"format": "date"}, "")
+	differing     = same(openapi.USD(), "ours_usd", "theirs_usd", "difference_usd", "rounding_usd", "unsplit_usd")
+	reconciledRun = openapi.Named{Name: "Reconciliation", Schema: openapi.Object(with(same(text, "id", "source", "sha256", "made_by"), differing, same(openapi.USD(), "priced_usd", "only_ours_usd", "only_theirs_usd", "skipped_usd"),
+		openapi.Fields{"tenants": openapi.Array(text), "made_at": openapi.Time(), "from": day, "to": day, "skipped_rows": positive}))}
+	reconciled = openapi.Fields{"reconciliation": reconciledRun, "truncated": openapi.Bool(), "next": nextSchema, "already?": openapi.Schema{"type": "boolean", "description": "The same file was compared before."},
+		"rows": openapi.Array(with(same(text, "provider", "model", "item"), differing, same(count, "our_tokens", "bill_rows", "calls", "unpriced", "unknown", "estimated", "sampled"),
+			openapi.Fields{"day": day, "their_tokens": openapi.Nullable(count), "priced_usd": openapi.Nullable(openapi.USD()), "only_ours_usd": openapi.Nullable(openapi.USD()), "only_theirs_usd": openapi.Nullable(openapi.USD()),
+				"error_usd": openapi.Nullable(openapi.USD())}))}
+	reconcileSchema = openapi.AnyOf(openapi.Fields{"reconciliations": openapi.Array(reconciledRun), "truncated": openapi.Bool(), "next": nextSchema}, reconciled)
+)
+
+// The answers about enforcement.
+var (
+	nanoseconds = openapi.Nullable(openapi.Schema{"type": "integer", "description": "Nanoseconds; null where nothing was measured."})
+	durations   = same(nanoseconds, "p50_ns", "p90_ns", "p99_ns", "max_ns")
+
+	eventsSchema  = answerOf(openapi.Fields{"events": []schema.Enforcement{}, "complete": openapi.Schema{"type": "boolean", "description": "ClickHouse was asked; else the local store answers alone."}})
+	leakageSchema = answerOf(openapi.Fields{"rows": openapi.Array(rowOf(leakDimensions, with(openapi.Fields{"at?": openapi.Time()}, same(positive, "propagation_calls", "leak_calls", "unguarded_calls"), same(openapi.USD(), "propagation_usd", "leak_usd", "unguarded_usd"))))})
+	timesSchema   = answerOf(openapi.Fields{"rows": openapi.Array(rowOf(timeDimensions, with(openapi.Fields{"at?": openapi.Time(), "count": positive, "after_span": with(openapi.Fields{"count": positive}, durations)}, durations)))})
 )
 
 // The answers about capacity and waste.

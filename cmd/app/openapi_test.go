@@ -108,13 +108,27 @@ func TestOpenAPI(t *testing.T) {
 	if err := os.WriteFile(list, []byte(tieredPrices+strings.TrimPrefix(prices, "prices:\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	rates := filepath.Join(t.TempDir(), "rates.csv")
+	if err := os.WriteFile(rates, []byte("date,currency,rate\n1999-01-04,EUR,1.1789\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s := newService(t, "", append(withPolicy(t, `
 kill: {multiple: "3", floor: "1000000", exempt: [critical]}
 guards:
   - {name: tiny, scope: [tenant, user], measure: cost, window: day, limit: "0.0001", ladder: [{at: 80%, do: warn}, {at: 100%, do: soft_block}], outcome: pause}
   - {name: cap, scope: [tenant], measure: cost, window: month, limit: "1000", ladder: [{at: 100%, do: soft_block}], outcome: pause}
-`), "FLYBALL_KEYS=["+strings.Join(keys, ",")+"]", `FLYBALL_PRICES__FILES=["`+list+`"]`, `FLYBALL_ATTRIBUTES__MODE=["app.mode"]`)...)
+`), "FLYBALL_KEYS=["+strings.Join(keys, ",")+"]", `FLYBALL_PRICES__FILES=["`+list+`"]`, `FLYBALL_ATTRIBUTES__MODE=["app.mode"]`, `FLYBALL_FX__FILES=["`+rates+`"]`)...)
 	s.start()
+	// A limiter acknowledges, so that a drill does not wait for its whole time.
+	l, err := limiter.New(limiter.Options{URL: s.url("http", ""), ID: "one", Key: secret["limiter"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = l.Follow(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	eventually(t, "the limiter has a set", func() bool { _, ok := l.Version(); return ok })
 	b := newBatch()
 	for trace := uint64(1); trace < 20; trace++ {
 		b.chat(trace, 1, 0, int64(100*trace))
@@ -140,16 +154,6 @@ guards:
 	if res.StatusCode != http.StatusOK {
 		t.Fatal("spans were not taken: ", res.Status)
 	}
-	// A limiter acknowledges, so that a drill does not wait for its whole time.
-	l, err := limiter.New(limiter.Options{URL: s.url("http", ""), ID: "one", Key: secret["limiter"]})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = l.Follow(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
-	eventually(t, "the limiter has a set", func() bool { _, ok := l.Version(); return ok })
 	s.drain()
 
 	var d apiDocument
@@ -157,8 +161,12 @@ guards:
 		t.Fatalf("the document: %d %.200s", code, text)
 	}
 	checkUnknown(t, s, &d, secret["boss"])
+	const costs = `{"object":"page","data":[{"object":"bucket","start_time":1767225600,"end_time":1767312000,"results":[{"object":"organization.costs.result","amount":{"value":0.06,"currency":"usd"},"line_item":"m-1, input"}]}],"has_more":false,"next_page":null}`
+	if code, text := s.as(secret["boss"], http.MethodPost, "/reconcile?source=openai", json.RawMessage(costs)); code != http.StatusOK {
+		t.Errorf("a bill: %d %s", code, text)
+	}
 	// An answer without rows would agree with any description of them.
-	for _, question := range []string{"load", "rate-limits", "worked-after", "worked-after?of=requests", "loops", "empty-polls", "payloads", "cache", "batch"} {
+	for _, question := range []string{"load", "rate-limits", "worked-after", "worked-after?of=requests", "loops", "empty-polls", "payloads", "cache", "batch", "spend?currency=EUR", "enforcement/times"} {
 		var answer struct{ Rows []map[string]any }
 		if code, text := s.as(secret["boss"], http.MethodGet, "/"+question, nil); code != http.StatusOK || json.Unmarshal([]byte(text), &answer) != nil || len(answer.Rows) == 0 {
 			t.Errorf("%s has no rows: %d %s", question, code, text)
