@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -35,20 +35,14 @@ func adjustCommand(g *global) *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("%w (--id %s)", err, body["id"])
 		}
-		if g.json {
-			_, err := cmd.OutOrStdout().Write(append(data, '\n'))
+		return g.show(cmd, data, func(w io.Writer, d map[string]any) error {
+			what := "posted"
+			if d["already"] == true {
+				what = "posted before"
+			}
+			_, err := fmt.Fprintf(w, "%s: %s USD for tenant %s at %s, id %s, by %s; see flyball calls explain %s\n", what, cell(d["cost_usd"]), cell(d["tenant"]), cell(d["at"]), cell(d["id"]), cell(d["by"]), cell(d["trace_id"]))
 			return err
-		}
-		var d map[string]any
-		if err := json.Unmarshal(data, &d); err != nil {
-			return fmt.Errorf("read answer: %w", err)
-		}
-		what := "posted"
-		if d["already"] == true {
-			what = "posted before"
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s USD for tenant %s at %s, id %s, by %s; see flyball calls explain %s\n", what, cell(d["cost_usd"]), cell(d["tenant"]), cell(d["at"]), cell(d["id"]), cell(d["by"]), cell(d["trace_id"]))
-		return err
+		})
 	}}
 	for _, f := range [][2]string{{"tenant", "tenant whose spend changes"}, {"amount", "exact decimal; below zero takes away"}, {"currency", "of the amount (default: USD)"}, {"at", "when it counts, RFC 3339 or a date of the tenant's zone"}, {"reason", "why; kept with the entry"},
 		{"id", "the same id posts once (default: a new one)"}, {"provider", "provider (default: who makes the model)"}, {"model", "model"}, {"user", "user"}, {"feature", "feature"}, {"workflow", "workflow"}, {"workflow-version", "workflow version"}, {"agent", "agent"}, {"environment", "environment"}} {

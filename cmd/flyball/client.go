@@ -183,6 +183,11 @@ func (g *global) ask(cmd *cobra.Command, path string, q url.Values, f func(w io.
 	if err != nil {
 		return err
 	}
+	return g.show(cmd, data, f)
+}
+
+// show prints an answer as JSON or by f, numbers as they stand.
+func (g *global) show(cmd *cobra.Command, data []byte, f func(w io.Writer, data map[string]any) error) error {
 	if g.json {
 		_, err := cmd.OutOrStdout().Write(append(bytes.TrimSpace(data), '\n'))
 		return err

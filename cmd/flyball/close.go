@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,15 +25,9 @@ func closeCommand(g *global) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if g.json {
-			_, err := cmd.OutOrStdout().Write(append(data, '\n'))
-			return err
-		}
-		var d map[string]any
-		if err := json.Unmarshal(data, &d); err != nil {
-			return fmt.Errorf("read answer: %w", err)
-		}
-		return table(cmd.OutOrStdout(), rowsOf(d, "closed"), "tenant", "month=period", "from", "to", "known before=as_of", "usd=cost_usd")
+		return g.show(cmd, data, func(w io.Writer, d map[string]any) error {
+			return table(w, rowsOf(d, "closed"), "tenant", "month=period", "from", "to", "known before=as_of", "usd=cost_usd")
+		})
 	}}
 	c.Flags().StringSliceVar(&tenants, "tenant", nil, "tenant (repeatable; default: every tenant of the key)")
 	c.Flags().StringVar(&asOf, "as-of", "", "the last UTC day whose entries count (default: yesterday)")

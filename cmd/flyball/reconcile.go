@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -56,15 +55,7 @@ func reconcileCommand(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if g.json {
-				_, err := cmd.OutOrStdout().Write(append(answer, '\n'))
-				return err
-			}
-			var d map[string]any
-			if err := json.Unmarshal(answer, &d); err != nil {
-				return fmt.Errorf("read answer: %w", err)
-			}
-			return printReconciliation(cmd.OutOrStdout(), d)
+			return g.show(cmd, answer, printReconciliation)
 		}}
 	c.Flags().StringVar(&from, "from", "", "first UTC day (default: that of the file)")
 	c.Flags().StringVar(&to, "to", "", "the day after the last")
