@@ -42,6 +42,7 @@ const (
 	chunkRows  = 50_000
 	chunkAge   = time.Second
 	sliceCalls = 10_000 // calls of a request that are assembled at once
+	pageBatch  = 512 << 10
 )
 
 // Options of Open.
@@ -430,11 +431,15 @@ func (p *Pipeline) checkpoint(now int64, all bool) error {
 	p.saving.Lock()
 	defer p.saving.Unlock()
 	confirmed := p.writer.safe() // its commit comes before the one below
-	b := p.store.NewBatch()
-	pages := 0
+	// The pages of many traces are several batches, each small enough for its memory to be
+	// used again. It does no harm if a crash leaves some of them: replay passes over lines
+	// that are as new.
+	var pages []*state.Batch
 	safe, end, err := p.asm.Save(now, all, func(pg trace.Page) error {
-		pages++
-		return b.PutTrace(pg.Day, pg.Key, pg.Page, pg.Value)
+		if n := len(pages); n == 0 || pages[n-1].Len() >= pageBatch {
+			pages = append(pages, p.store.NewBatch())
+		}
+		return pages[len(pages)-1].PutTrace(pg.Day, pg.Key, pg.Page, pg.Value)
 	})
 	if err != nil {
 		return err
@@ -442,11 +447,17 @@ func (p *Pipeline) checkpoint(now int64, all bool) error {
 	if err := p.log.Sync(context.Background(), wal.Position(end)); err != nil {
 		return fmt.Errorf("sync log before checkpoint: %w", err)
 	}
+	for _, b := range pages {
+		if err := b.Commit(false); err != nil {
+			return err
+		}
+	}
+	b := p.store.NewBatch()
 	if err := b.Put(keyCheckpoint, binary.AppendUvarint(binary.AppendUvarint(nil, safe), uint64(p.asm.Recorded()))); err != nil {
 		return err
 	}
 	needless := min(wal.Position(safe), confirmed)
-	if err := b.Commit(pages > 0 || all || needless != p.needless); err != nil {
+	if err := b.Commit(len(pages) > 0 || all || needless != p.needless); err != nil {
 		return err
 	}
 	p.needless = needless

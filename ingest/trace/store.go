@@ -346,12 +346,13 @@ func (a *Assembler) Save(now int64, all bool, f func(Page) error) (safe, end uin
 	return safe, a.end, nil
 }
 
-// Shrink drops saved traces from memory, the least recently used first, until
-// the bounds hold. It is called after what Save returned is durable.
+// Shrink drops saved traces from memory, the least recently used first, until no more
+// are left than MaxOpen, in a quarter of MaxBytes: the rest is for what is not saved.
+// It is called after what Save returned is durable.
 func (a *Assembler) Shrink() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for t := a.oldest; t != nil && (len(a.traces) > a.o.MaxOpen || a.bytes > a.o.MaxBytes); {
+	for t := a.oldest; t != nil && (len(a.traces) > a.o.MaxOpen || a.bytes > a.o.MaxBytes/4); {
 		next := t.next
 		if !t.isDirty && t.timers == 0 {
 			a.drop(t)
@@ -365,6 +366,7 @@ func (a *Assembler) drop(t *trace) {
 		a.bytes -= int64(len(t.lines[i].call)+len(t.lines[i].post)) + lineBytes
 	}
 	t.evicted = true
+	a.bytes -= traceBytes
 	delete(a.traces, t.key)
 	if t.prev != nil {
 		t.prev.next = t.next
@@ -406,8 +408,11 @@ func (a *Assembler) touchLRU(t *trace, now int64) {
 
 const dayNs = int64(24 * time.Hour)
 
-// lineBytes is what a line costs besides its binary forms.
-const lineBytes = 400
+// What a line costs besides its binary forms, and a trace besides its lines.
+const (
+	lineBytes  = 224
+	traceBytes = 900
+)
 
 // Resume tells the assembler where the log goes on, before and after a replay,
 // and a recorded_at in unix microseconds that the next must not be before.

@@ -41,7 +41,8 @@ type Options struct {
 	// its receipt is flagged late. Default 24 h.
 	Lateness time.Duration
 	// MaxOpen is how many traces stay in memory, MaxBytes how much they may
-	// hold. Defaults 100,000 and 256 MiB; the rest is in the store.
+	// hold, and a quarter of it those that are saved. Defaults 100,000 and 256 MiB;
+	// the rest is in the store.
 	MaxOpen    int
 	MaxBytes   int64
 	Logger     *slog.Logger
@@ -66,7 +67,7 @@ type Assembler struct {
 	oldest   *trace    // least recently used
 	newest   *trace
 	dirty    []dirtyRef // by first unsaved position
-	bytes    int64      // held by lines
+	bytes    int64      // held by traces
 	end      uint64     // log position after the last record
 	before   uint64     // log position before the record being appended
 	quiet    bool       // restoring: nothing is queued
@@ -291,6 +292,7 @@ func (a *Assembler) open(tenant string, id schema.TraceID, now int64, create boo
 		}
 	}
 	a.traces[key] = t
+	a.bytes += traceBytes
 	a.pushLRU(t)
 	return t, nil
 }

@@ -14,7 +14,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble"
@@ -37,11 +39,17 @@ type Options struct {
 
 // Store is an open local store. It is safe for concurrent use.
 type Store struct {
-	o  Options
-	db *pebble.DB
+	o     Options
+	db    *pebble.DB
+	first atomic.Uint32 // no trace is kept under an earlier day
 }
 
 const day = 24 * time.Hour
+
+const (
+	cacheBytes    = 48 << 20
+	memTableBytes = 16 << 20
+)
 
 // Open opens or creates the store.
 func Open(o Options) (*Store, error) {
@@ -57,11 +65,13 @@ func Open(o Options) (*Store, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
-	cache := pebble.NewCache(32 << 20)
+	// The engine takes its memory tables, two of them, out of this. The rest has to hold the
+	// filters and indexes, or each trace that is new is looked for on disk.
+	cache := pebble.NewCache(cacheBytes + 2*memTableBytes)
 	defer cache.Unref()
 	opts := &pebble.Options{
 		Cache:                    cache,
-		MemTableSize:             16 << 20,
+		MemTableSize:             memTableBytes,
 		Logger:                   quiet{o.Logger},
 		FormatMajorVersion:       pebble.FormatNewest,
 		FS:                       o.FS,
@@ -86,6 +96,9 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("open local store %s: %w", o.Dir, err)
 	}
 	s := &Store{o: o, db: db}
+	if err := s.findFirst(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
 	promauto.With(o.Registerer).NewGaugeFunc(prometheus.GaugeOpts{Name: "flyball_state_bytes", Help: "Size of the local store on disk."}, func() float64 {
 		return float64(s.db.Metrics().DiskSpaceUsage())
 	})
@@ -118,14 +131,34 @@ func traceKey(b []byte, d uint32, key []byte, page int) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(page))
 }
 
+// findFirst looks for the earliest day that has a trace.
+func (s *Store) findFirst() error {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{'t'}, UpperBound: []byte{'t' + 1}})
+	if err != nil {
+		return fmt.Errorf("read local store: %w", err)
+	}
+	s.first.Store(math.MaxUint32)
+	if it.First() && len(it.Key()) > 5 {
+		s.first.Store(binary.BigEndian.Uint32(it.Key()[1:]))
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return fmt.Errorf("read local store: %w", err)
+	}
+	return nil
+}
+
 // GetTrace returns the pages of a trace, one after the other, and the day they
 // are kept under; nil where there is none.
 func (s *Store) GetTrace(key []byte, now int64) (data []byte, d uint32, err error) {
 	today := Day(now)
+	first := s.first.Load()
+	var buf [128]byte
 	for back := range uint32(s.o.KeepDays + 1) {
-		d = today - back
+		if d = today - back; d < first {
+			break
+		}
 		for n := 0; ; n++ {
-			v, closer, err := s.db.Get(traceKey(nil, d, key, n))
+			v, closer, err := s.db.Get(traceKey(buf[:0], d, key, n))
 			if errors.Is(err, pebble.ErrNotFound) {
 				break
 			}
@@ -221,10 +254,15 @@ func (s *Store) NewBatch() *Batch { return &Batch{s: s, b: s.db.NewBatch()} }
 
 // PutTrace stores a page of a trace.
 func (b *Batch) PutTrace(d uint32, key []byte, page int, value []byte) error {
+	for first := b.s.first.Load(); d < first && !b.s.first.CompareAndSwap(first, d); first = b.s.first.Load() {
+	}
 	b.key = traceKey(b.key[:0], d, key, page)
 	b.buf = s2.Encode(b.buf[:cap(b.buf)], value)
 	return b.b.Set(b.key, b.buf, nil)
 }
+
+// Len is the size of what was gathered, in bytes.
+func (b *Batch) Len() int { return b.b.Len() }
 
 // Put stores a named value.
 func (b *Batch) Put(name string, value []byte) error { return b.b.Set([]byte("m"+name), value, nil) }
@@ -376,6 +414,7 @@ func (s *Store) deleteBefore(d uint32) error {
 	if err := s.db.DeleteRange(from, to, pebble.NoSync); err != nil {
 		return fmt.Errorf("expire local store: %w", err)
 	}
+	s.first.Store(max(s.first.Load(), d)) // nothing is stored under days that go
 	return nil
 }
 
