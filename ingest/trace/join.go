@@ -10,17 +10,31 @@ import (
 const joinWithin = int64(10 * time.Minute)
 
 // maxJoins bounds the index over response ids; the oldest are forgotten.
-const maxJoins = 200_000
+const (
+	joinBlock = 4096
+	maxJoins  = 49 * joinBlock
+)
 
-// joinIndex finds the same provider answer in two traces.
+// joinIndex finds the same provider answer in two traces. It is a ring without pointers,
+// which the garbage collector need not read.
 type joinIndex struct {
-	byID  map[uint64][2]joinRef
-	order []uint64
-	head  int
+	byID  map[uint64]uint32 // number of the answer
+	all   [][]answer        // blocks of joinBlock, so that it grows without a copy
+	n     uint32            // how many there are
+	next  uint32            // the oldest, once there are maxJoins
+	never [2]joinRef
 }
 
+// answer is what is known of one response id: up to two lines that have it.
+type answer struct {
+	id   uint64
+	refs [2]joinRef // unused ones have no start
+}
+
+// joinRef is a line of another trace, of the same tenant: its name is in the id and in
+// the shape, 128 bits that nobody can choose.
 type joinRef struct {
-	key   traceKey
+	trace schema.TraceID
 	span  schema.SpanID
 	shape uint64
 	start int64
@@ -29,27 +43,39 @@ type joinRef struct {
 	hit   bool // the gateway answered from its cache
 }
 
-func (x *joinIndex) init() { x.byID = map[uint64][2]joinRef{} }
+func (x *joinIndex) init() { x.byID = map[uint64]uint32{} }
+
+// of returns the lines that have an id. The caller may change them if there are any.
+func (x *joinIndex) of(id uint64) *[2]joinRef {
+	if n, ok := x.byID[id]; ok {
+		return &x.at(n).refs
+	}
+	return &x.never
+}
+
+func (x *joinIndex) at(n uint32) *answer { return &x.all[n/joinBlock][n%joinBlock] }
 
 func (x *joinIndex) add(id uint64, r joinRef) {
-	pair, known := x.byID[id]
-	for i := range pair {
-		if pair[i].key == r.key && pair[i].span == r.span || pair[i].start == 0 {
-			pair[i] = r
-			x.byID[id] = pair
-			break
+	n, known := x.byID[id]
+	if !known {
+		if n = x.n; n < maxJoins {
+			if n%joinBlock == 0 {
+				x.all = append(x.all, make([]answer, joinBlock))
+			}
+			x.n++
+		} else {
+			n = x.next
+			x.next = (x.next + 1) % maxJoins
+			delete(x.byID, x.at(n).id)
 		}
+		*x.at(n) = answer{id: id}
+		x.byID[id] = n
 	}
-	if known {
-		return
-	}
-	x.order = append(x.order, id)
-	if len(x.order)-x.head > maxJoins {
-		delete(x.byID, x.order[x.head])
-		x.head++
-		if x.head > maxJoins {
-			x.order = append(x.order[:0], x.order[x.head:]...)
-			x.head = 0
+	refs := &x.at(n).refs
+	for i := range refs {
+		if o := &refs[i]; o.trace == r.trace && o.span == r.span || o.start == 0 {
+			*o = r
+			return
 		}
 	}
 }
@@ -67,27 +93,27 @@ func (a *Assembler) joined(t *trace, i int32, c *schema.Call) string {
 	if !a.quiet {
 		a.joins.add(id, me)
 	}
-	for _, o := range a.joins.byID[id] {
-		if o.start == 0 || o.key == t.key || o.shape != me.shape || o.start > me.end || me.start > o.end || abs(o.start-me.start) > joinWithin {
+	for _, o := range *a.joins.of(id) { // a copy: a trace that is opened adds its own
+		if o.start == 0 || o.trace == t.key.id || o.shape != me.shape || o.start > me.end || me.start > o.end || abs(o.start-me.start) > joinWithin {
 			continue
 		}
 		if inner(&me, &o) {
 			if me.hit && !a.quiet {
-				a.queueJoined(&o) // it costs nothing either
+				a.queueJoined(t.key.tenant, &o) // it costs nothing either
 			}
-			return o.key.id.String() + "/" + o.span.String()
+			return o.trace.String() + "/" + o.span.String()
 		}
 		if a.quiet {
 			continue
 		}
-		a.queueJoined(&o)
+		a.queueJoined(t.key.tenant, &o)
 	}
 	return ""
 }
 
 // queueJoined has the other record of a call evaluated again, if it counts.
-func (a *Assembler) queueJoined(o *joinRef) {
-	if other, err := a.open(o.key.tenant, o.key.id, a.now, false); err == nil && other != nil {
+func (a *Assembler) queueJoined(tenant string, o *joinRef) {
+	if other, err := a.open(tenant, o.trace, a.now, false); err == nil && other != nil {
 		if k := other.find(o.span, 0); k >= 0 && other.lines[k].state == stateLeaf {
 			a.queue(other, k)
 		}
@@ -102,23 +128,24 @@ func (a *Assembler) fromCache(t *trace, i int32, c *schema.Call) bool {
 		return false
 	}
 	id, me := a.joinRef(t, i, c)
-	for _, o := range a.joins.byID[id] {
-		if o.hit && o.key != t.key && o.shape == me.shape && inner(&o, &me) && me.start <= o.start && o.end <= me.end {
+	for _, o := range a.joins.of(id) {
+		if o.hit && o.trace != t.key.id && o.shape == me.shape && inner(&o, &me) && me.start <= o.start && o.end <= me.end {
 			return true
 		}
 	}
 	return false
 }
 
-// joinRef is how the index knows a line. All counts and the tier must agree, so
+// joinRef makes what the index knows of a line. All counts and the tier must agree, so
 // that a line cannot be replaced by a cheaper reading of it.
 func (a *Assembler) joinRef(t *trace, i int32, c *schema.Call) (uint64, joinRef) {
 	l := &t.lines[i]
-	shape := mix(l.shape, hash2(c.ServiceTier, c.Model))
+	owner := hash2(t.key.tenant, c.Provider)
+	shape := mix(mix(l.shape, hash2(c.ServiceTier, c.Model)), owner)
 	for _, n := range c.Tokens.Fields() {
 		shape = mix(shape, *n)
 	}
-	return mix(l.response, hash2(t.key.tenant, c.Provider)), joinRef{t.key, l.span, shape | 1, l.start, l.end, l.role&schema.RoleTrustedGateway != 0, c.Flags&schema.FlagCacheHit != 0}
+	return mix(l.response, owner), joinRef{t.key.id, l.span, shape | 1, l.start, l.end, l.role&schema.RoleTrustedGateway != 0, c.Flags&schema.FlagCacheHit != 0}
 }
 
 // forgetJoin takes a line that does not count any more out of the index, so that
@@ -128,11 +155,10 @@ func (a *Assembler) forgetJoin(t *trace, i int32, c *schema.Call) {
 		return
 	}
 	id, me := a.joinRef(t, i, c)
-	pair, ok := a.joins.byID[id]
-	for k := range pair {
-		if ok && pair[k].key == me.key && pair[k].span == me.span {
-			pair[k] = joinRef{}
-			a.joins.byID[id] = pair
+	refs := a.joins.of(id)
+	for k := range refs {
+		if refs[k].trace == me.trace && refs[k].span == me.span {
+			refs[k] = joinRef{}
 		}
 	}
 }
@@ -147,8 +173,8 @@ func inner(x, y *joinRef) bool {
 		return x.start > y.start
 	case x.end != y.end:
 		return x.end < y.end
-	case x.key.id != y.key.id:
-		return string(x.key.id[:]) > string(y.key.id[:])
+	case x.trace != y.trace:
+		return string(x.trace[:]) > string(y.trace[:])
 	}
 	return string(x.span[:]) > string(y.span[:])
 }

@@ -254,6 +254,10 @@ func (a *Assembler) Tick(now int64) (Result, error) {
 // open returns the trace, from memory or the store; nil where it is new and
 // create is false.
 func (a *Assembler) open(tenant string, id schema.TraceID, now int64, create bool) (*trace, error) {
+	if t := a.newest; t != nil && t.key.id == id && t.key.tenant == tenant {
+		t.last = max(t.last, now)
+		return t, nil
+	}
 	key := traceKey{tenant, id}
 	if t := a.traces[key]; t != nil {
 		a.touchLRU(t, now)
@@ -424,6 +428,7 @@ func (a *Assembler) flush(now int64, res *Result) error {
 		}
 		t.queued = t.queued[:0]
 		t.touched = false
+		a.settleForms(t)
 	}
 	res.Entries = a.batch.Len()
 	if a.batch.Len() == 0 {
@@ -445,6 +450,35 @@ func (a *Assembler) flush(now int64, res *Result) error {
 	a.clearCur()
 	a.metrics.entries.Add(float64(a.batch.Len()))
 	return nil
+}
+
+// keep copies a form to where it is good until the next trace is evaluated.
+func (s *scratch) keep(form []byte) []byte {
+	n := len(s.forms)
+	s.forms = append(s.forms, form...)
+	return s.forms[n:len(s.forms):len(s.forms)]
+}
+
+// settleForms gives the forms of the lines that were just posted one piece of memory,
+// which goes with the trace.
+func (a *Assembler) settleForms(t *trace) {
+	size := 0
+	for _, i := range a.s.posted {
+		size += len(t.lines[i].call) + len(t.lines[i].post)
+	}
+	buf := make([]byte, 0, size)
+	for _, i := range a.s.posted {
+		l := &t.lines[i]
+		for _, form := range [...]*[]byte{&l.call, &l.post} {
+			n := len(buf)
+			buf = append(buf, *form...)
+			*form = buf[n:len(buf):len(buf)]
+		}
+	}
+	a.s.posted = a.s.posted[:0]
+	if a.s.forms = a.s.forms[:0]; cap(a.s.forms) > 1<<20 {
+		a.s.forms = nil
+	}
 }
 
 // clearCur forgets the callers' calls.
@@ -494,15 +528,12 @@ func (a *Assembler) post(t *trace, i int32, now int64) error {
 	}
 	l.version++
 	a.batch.Add(1, l.version, l.received, callForm, postForm)
-	// One allocation holds both forms.
-	buf := make([]byte, len(callForm)+len(postForm))
-	n := copy(buf, callForm)
-	copy(buf[n:], postForm)
 	if l.version == 1 {
 		a.bytes += lineBytes
 	}
-	a.bytes += int64(len(buf) - len(l.call) - len(l.post))
-	l.call, l.post = buf[:n:n], buf[n:]
+	a.bytes += int64(len(callForm) + len(postForm) - len(l.call) - len(l.post))
+	l.call, l.post = a.s.keep(callForm), a.s.keep(postForm)
+	a.s.posted = append(a.s.posted, i)
 	t.markPage(i)
 	if state == statePending || !l.settled && l.role&schema.RoleAggregate != 0 && l.usage == schema.UsageKnown {
 		if !l.timed {
@@ -558,6 +589,8 @@ type scratch struct {
 	posting schema.Posting
 	form    []byte
 	post    []byte
+	forms   []byte  // of the lines posted of the trace at hand
+	posted  []int32 // those lines
 	ids     map[int32]*schema.Identity
 	pool    []schema.Identity
 	order   []int32
