@@ -24,7 +24,13 @@ type Repricing struct {
 	Tenant string    `json:"tenant"`  // "" is all
 	Model  string    `json:"model"`   // traces that used it; "" is all
 	DryRun bool      `json:"dry_run"` // post nothing
+
+	lines int // read by one statement; 0 is linesAtOnce
 }
+
+// linesAtOnce bounds what the engine has to sort for one statement, however much
+// there is of an hour.
+const linesAtOnce = 200_000
 
 // Repriced is what Reprice changed, or would.
 type Repriced struct {
@@ -80,22 +86,28 @@ func (p *Pipeline) confirmed(ctx context.Context) error {
 	return nil
 }
 
-// billedHours are the hours in which calls of the request started. The journal
-// is sorted by them, so an hour is what is read at once.
-func billedHours(ctx context.Context, conn driver.Conn, in Repricing) ([]time.Time, error) {
-	rows, err := conn.Query(ctx, "SELECT DISTINCT toStartOfHour(started_at) AS hour FROM journal WHERE started_at >= ? AND (? = '' OR tenant = ?) AND (? = '' OR model = ?) AND cost_status != 'none' ORDER BY hour",
+// billedHour is an hour in which calls of the request started.
+type billedHour struct {
+	at    time.Time
+	lines uint64 // entries, of all of its calls
+}
+
+// billedHours are the hours to read. The journal is sorted by them.
+func billedHours(ctx context.Context, conn driver.Conn, in Repricing) ([]billedHour, error) {
+	rows, err := conn.Query(ctx, "SELECT toStartOfHour(started_at) AS hour, count() FROM journal WHERE started_at >= ? AND (? = '' OR tenant = ?) GROUP BY hour HAVING countIf((? = '' OR model = ?) AND cost_status != 'none') > 0 ORDER BY hour",
 		in.Since.UTC(), in.Tenant, in.Tenant, in.Model, in.Model)
 	if err != nil {
 		return nil, fmt.Errorf("read hours: %w", err)
 	}
 	defer rows.Close()
-	var hours []time.Time
+	var hours []billedHour
 	for rows.Next() {
-		var h time.Time
-		if err := rows.Scan(&h); err != nil {
+		var h billedHour
+		if err := rows.Scan(&h.at, &h.lines); err != nil {
 			return nil, fmt.Errorf("read hours: %w", err)
 		}
-		hours = append(hours, h.UTC())
+		h.at = h.at.UTC()
+		hours = append(hours, h)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("read hours: %w", err)
@@ -116,25 +128,41 @@ type repricer struct {
 	evaluated map[traceOf]bool // traces that assembly remembered, with all their hours
 }
 
-func (r *repricer) hour(ctx context.Context, conn driver.Conn, hour time.Time) error {
-	r.net = r.net[:0]
-	err := schema.EachNet(ctx, conn, "started_at >= ? AND (cost_status != 'none' AND started_at < ? OR cost_status = 'none' AND usage = 'known' AND started_at < ?) AND (? = '' OR tenant = ?)",
-		[]any{hour, hour.Add(time.Hour), hour.Add(time.Hour + answerWithin), r.in.Tenant, r.in.Tenant}, func(e schema.Entry) error {
-			if len(r.net) > 0 && (r.net[0].Tenant != e.Tenant || r.net[0].Trace != e.Trace) {
-				if err := r.trace(); err != nil {
-					return err
-				}
-				r.net = r.net[:0]
-			}
-			if e.Start >= r.in.Since.UnixNano() {
-				r.net = append(r.net, e)
-			}
-			return nil
-		})
-	if err != nil {
-		return err
+// hour prices the calls of an hour again, in as many statements as it needs. A trace
+// is in one of them.
+func (r *repricer) hour(ctx context.Context, conn driver.Conn, hour billedHour) error {
+	most := uint64(linesAtOnce)
+	if r.in.lines > 0 {
+		most = uint64(r.in.lines)
 	}
-	return r.trace()
+	end := hour.at.Add(time.Hour)
+	parts := hour.lines/most + 1
+	for part := range parts {
+		r.net = r.net[:0]
+		err := schema.EachNet(ctx, conn, "started_at >= ? AND (cost_status != 'none' AND started_at < ? OR cost_status = 'none' AND usage = 'known' AND started_at < ?) AND (? = '' OR tenant = ?) AND sipHash64(tenant, trace_id) % ? = ?",
+			[]any{hour.at, end, end.Add(answerWithin), r.in.Tenant, r.in.Tenant, parts, part}, r.entry)
+		if err != nil {
+			return err
+		}
+		if err := r.trace(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entry takes the next net line, of which those of a trace come one after the other.
+func (r *repricer) entry(e schema.Entry) error {
+	if len(r.net) > 0 && (r.net[0].Tenant != e.Tenant || r.net[0].Trace != e.Trace) {
+		if err := r.trace(); err != nil {
+			return err
+		}
+		r.net = r.net[:0]
+	}
+	if e.Start >= r.in.Since.UnixNano() {
+		r.net = append(r.net, e)
+	}
+	return nil
 }
 
 // trace prices again what was read of one trace.

@@ -105,7 +105,7 @@ func TestReprice(t *testing.T) {
 		t.Fatal("the captures cost nothing")
 	}
 
-	f := func(name string, forget bool) {
+	f := func(name string, forget bool, lines int) {
 		t.Run(name, func(t *testing.T) {
 			pricer := NewPricer(none)
 			r := newRig(t, func(o *Options) { o.Price = pricer })
@@ -122,7 +122,7 @@ func TestReprice(t *testing.T) {
 			pricer.Use(all)
 			do := func(dry bool) Repriced {
 				t.Helper()
-				out, err := r.p.Reprice(t.Context(), r.engine.Reader(), Repricing{Since: time.Unix(0, 0), DryRun: dry})
+				out, err := r.p.Reprice(t.Context(), r.engine.Reader(), Repricing{Since: time.Unix(0, 0), DryRun: dry, lines: lines})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -158,6 +158,7 @@ func TestReprice(t *testing.T) {
 			r.spans(int64(len(want)))
 		})
 	}
-	f("remembered", false)
-	f("forgotten", true)
+	f("remembered", false, 0)
+	f("forgotten", true, 0)
+	f("an hour in many statements", true, 100)
 }

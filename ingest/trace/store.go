@@ -366,6 +366,8 @@ func (a *Assembler) drop(t *trace) {
 		a.bytes -= int64(len(t.lines[i].call)+len(t.lines[i].post)) + lineBytes
 	}
 	t.evicted = true
+	a.spare.put(t.lines)
+	t.lines = nil
 	a.bytes -= traceBytes
 	delete(a.traces, t.key)
 	if t.prev != nil {
@@ -379,6 +381,36 @@ func (a *Assembler) drop(t *trace) {
 		a.newest = t.prev
 	}
 	t.prev, t.next = nil, nil
+}
+
+// spareLines keeps the lines of short traces that left for those that come.
+type spareLines struct {
+	of   [few + 1][][]line // by capacity
+	held int
+}
+
+// maxSpare is how many lines are kept.
+const maxSpare = 50_000
+
+func (s *spareLines) get(n int) []line {
+	list := s.of[n]
+	if len(list) == 0 {
+		return make([]line, 0, n)
+	}
+	lines := list[len(list)-1]
+	s.of[n] = list[:len(list)-1]
+	s.held -= n
+	return lines
+}
+
+func (s *spareLines) put(lines []line) {
+	n := cap(lines)
+	if n == 0 || n > few || s.held+n > maxSpare {
+		return
+	}
+	clear(lines)
+	s.held += n
+	s.of[n] = append(s.of[n], lines[:0])
 }
 
 func (a *Assembler) pushLRU(t *trace) {

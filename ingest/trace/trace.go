@@ -72,6 +72,7 @@ type Assembler struct {
 	before   uint64     // log position before the record being appended
 	quiet    bool       // restoring: nothing is queued
 	joins    joinIndex
+	spare    spareLines
 	now      int64              // of the call in progress
 	forget   *schema.Forgetting // whose id is to come in nowhere; nil is nobody
 	s        scratch
@@ -317,7 +318,7 @@ func (a *Assembler) insert(calls []schema.Call, now int64, res *Result) error {
 		for n < len(calls) && n < few && calls[n].Trace == c.Trace {
 			n++
 		}
-		t.lines = make([]line, 0, n)
+		t.lines = a.spare.get(n)
 	}
 	t.lines = append(t.lines, line{span: c.Span, parent: c.Parent, part: c.Part, version: 0, up: -1, first: -1, sib: -1, received: now / 1e6})
 	i := int32(len(t.lines) - 1)
