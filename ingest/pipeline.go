@@ -633,6 +633,20 @@ func origin(from otlp.Sender) dialect.Origin {
 	return o
 }
 
+// Confirmed says up to which chunk the journal is known to have everything, before the
+// writer goes on.
+func (p *Pipeline) Confirmed() schema.Confirmed {
+	p.writer.mu.Lock()
+	defer p.writer.mu.Unlock()
+	c := schema.Confirmed{Chunk: p.writer.confirmed}
+	if p.writer.pos < p.log.End() {
+		// Entries are recorded when they are about to be appended, and in their order, so
+		// that even a clock that was set back cannot take as much as a day off.
+		c.Since = p.log.Stats().Oldest.Add(-24 * time.Hour)
+	}
+	return c
+}
+
 // Status is what the readiness page says about ingest.
 type Status struct {
 	Queued      int64   `json:"queued"`      // entries not yet in the journal

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"text/template"
+	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
@@ -28,14 +29,23 @@ type Migration struct {
 // RunStatusNames are the states of a run in run_info.
 var RunStatusNames = []string{"unknown", "succeeded", "failed", "stopped", "partial"}
 
+// Confirmed is what is certain of the rows that a database has. Of chunks behind Chunk an
+// insert may have been cut off between the journal and its rollups; it is repeated under its
+// token, by which each table knows whether it has it. A table that a migration makes anew
+// knows no token, so it is made without those chunks.
+type Confirmed struct {
+	Chunk uint64
+	Since time.Time // no entry of a later chunk was recorded before it; zero where there is no later chunk
+}
+
 // Migrations renders every migration in order. With a cluster name the engines
 // are the replicated ones and every statement runs ON CLUSTER.
-func Migrations(cluster string) ([]Migration, error) {
+func Migrations(cluster string, confirmed Confirmed) ([]Migration, error) {
 	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
 	if err != nil {
 		return nil, fmt.Errorf("list migrations: %w", err)
 	}
-	vars := templateVars{cluster: cluster}
+	vars := templateVars{cluster, confirmed}
 	var out []Migration
 	for _, name := range names {
 		text, err := migrationFiles.ReadFile(name)
@@ -58,10 +68,10 @@ func Migrations(cluster string) ([]Migration, error) {
 
 // Migrate brings the database of conn to the newest schema. It only goes
 // forward: a file that was applied and has changed since is an error, and so is
-// a database that knows a migration this binary does not. The caller makes sure
-// that every chunk is confirmed first.
-func Migrate(ctx context.Context, conn driver.Conn, cluster string) error {
-	vars := templateVars{cluster: cluster}
+// a database that knows a migration this binary does not. Nothing may be inserted
+// meanwhile.
+func Migrate(ctx context.Context, conn driver.Conn, cluster string, confirmed Confirmed) error {
+	vars := templateVars{cluster, confirmed}
 	create := "CREATE TABLE IF NOT EXISTS schema_migrations " + vars.OnCluster() + " (name String, checksum String, applied_at DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = " + vars.Engine("MergeTree") + " ORDER BY name"
 	if err := conn.Exec(ctx, create); err != nil {
 		return fmt.Errorf("create schema_migrations: %w", err)
@@ -82,7 +92,7 @@ func Migrate(ctx context.Context, conn driver.Conn, cluster string) error {
 	if err := rows.Err(); err != nil {
 		return fmt.Errorf("read schema_migrations: %w", err)
 	}
-	all, err := Migrations(cluster)
+	all, err := Migrations(cluster, confirmed)
 	if err != nil {
 		return err
 	}
@@ -135,7 +145,20 @@ func Retain(ctx context.Context, conn driver.Conn, cluster string, journal, roll
 	return nil
 }
 
-type templateVars struct{ cluster string }
+type templateVars struct {
+	cluster   string
+	confirmed Confirmed
+}
+
+// Unsure is whether there are chunks that the database may have in part.
+func (v templateVars) Unsure() bool { return !v.confirmed.Since.IsZero() }
+
+// Day is the first UTC day that may have entries of such a chunk, Chunk the last one before those.
+func (v templateVars) Day() string {
+	return "toDate(" + quote(v.confirmed.Since.UTC().Format(time.DateOnly)) + ")"
+}
+
+func (v templateVars) Chunk() uint64 { return v.confirmed.Chunk }
 
 // OnCluster is the clause for DDL statements, or nothing.
 func (v templateVars) OnCluster() string {

@@ -2,10 +2,12 @@ package schema_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
@@ -103,14 +105,14 @@ func TestMigrateOnlyGoesForward(t *testing.T) {
 		return out
 	}
 	before, objects := records(), created(t, conn)
-	all, err := schema.Migrations("")
+	all, err := schema.Migrations("", schema.Confirmed{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(before, "\n"); n != len(all) {
 		t.Fatalf("recorded: got %d migrations, want %d", n, len(all))
 	}
-	again := func() error { return schema.Migrate(t.Context(), conn, "") }
+	again := func() error { return schema.Migrate(t.Context(), conn, "", schema.Confirmed{}) }
 	if err := again(); err != nil {
 		t.Fatal(err)
 	}
@@ -147,10 +149,11 @@ func TestMigrateOnlyGoesForward(t *testing.T) {
 	refused("INSERT INTO schema_migrations (name, checksum) VALUES ('9999_future.sql', 'x')", "ALTER TABLE schema_migrations DELETE WHERE name = '9999_future.sql'"+sync, "9999_future.sql", "newer binary")
 }
 
-// A database from before adjustments takes them, and sums them up.
-func TestMigrateBringsAdjustments(t *testing.T) {
+// openBefore is a database from before the first migration of a name and all that follow.
+func openBefore(t *testing.T, name string, sql func(schema.Migration) string) driver.Conn {
+	t.Helper()
 	conn := schematest.Open(t).Conn()
-	all, err := schema.Migrations("")
+	all, err := schema.Migrations("", schema.Confirmed{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,17 +171,69 @@ func TestMigrateBringsAdjustments(t *testing.T) {
 	}
 	exec(t, conn, "TRUNCATE TABLE schema_migrations")
 	for _, m := range all {
-		if m.Name >= "0012" {
-			continue
+		if m.Name < name {
+			exec(t, conn, sql(m))
+			exec(t, conn, "INSERT INTO schema_migrations (name, checksum) VALUES ('"+m.Name+"', '"+m.Checksum+"')")
 		}
+	}
+	return conn
+}
+
+// A migration makes runs anew between an insert of which nobody knows whether it
+// succeeded, and its repetition: each entry counts once, whatever the database had of it.
+func TestMigrateBetweenInserts(t *testing.T) {
+	const day = int64(20_000 * 86400e6)
+	f := func(name string, stored ...uint64) {
+		t.Run(name, func(t *testing.T) {
+			conn := openBefore(t, "0019", func(m schema.Migration) string { return m.SQL })
+			send := func(chunk uint64) {
+				t.Helper()
+				c := schema.NewColumns()
+				for i := range 3 {
+					e := schema.Entry{Sign: 1, Version: 1, RecordedAt: day + int64(chunk)*43_200e6}
+					e.Tenant, e.Span[7], e.Trace[15], e.Start = "t", byte(i+1), byte(chunk), e.RecordedAt*1000
+					e.Posting.Identity[schema.Run], e.Posting.ModelCalls, e.Posting.Cost, e.Posting.Status = "run", 1, 7, schema.CostPriced
+					c.Append(&e, chunk)
+				}
+				if err := c.Send(t.Context(), conn, fmt.Sprint("token-", chunk)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, chunk := range stored {
+				send(chunk)
+			}
+			// Chunk 4 begins at noon of the day that chunk 3 ended on.
+			if err := schema.Migrate(t.Context(), conn, "", schema.Confirmed{Chunk: 3, Since: time.UnixMicro(day + 4*43_200e6 - 3_600e6)}); err != nil {
+				t.Fatal(err)
+			}
+			for chunk := range uint64(2) {
+				send(4 + chunk)
+			}
+			var calls, lines int64
+			var cost string
+			if err := conn.QueryRow(t.Context(), "SELECT sum(model_calls), sum(lines), toString(sum(cost)) FROM runs").Scan(&calls, &lines, &cost); err != nil {
+				t.Fatal(err)
+			}
+			if calls != 15 || lines != 15 || cost != "105" {
+				t.Errorf("runs have %d calls, %d lines, %s; want 15 each, 105", calls, lines, cost)
+			}
+		})
+	}
+	f("it came", 1, 2, 3, 4)
+	f("it did not come", 1, 2, 3)
+	f("two came", 1, 2, 3, 4, 5)
+}
+
+// A database from before adjustments takes them, and sums them up.
+func TestMigrateBringsAdjustments(t *testing.T) {
+	conn := openBefore(t, "0012", func(m schema.Migration) string {
 		old := regexp.MustCompile(`, 'adjustment' = \d+`).ReplaceAllString(m.SQL, "")
 		if m.Name == "0001_journal.sql" && old == m.SQL {
 			t.Fatal("the journal has no adjustments")
 		}
-		exec(t, conn, old)
-		exec(t, conn, "INSERT INTO schema_migrations (name, checksum) VALUES ('"+m.Name+"', '"+m.Checksum+"')")
-	}
-	if err := schema.Migrate(t.Context(), conn, ""); err != nil {
+		return old
+	})
+	if err := schema.Migrate(t.Context(), conn, "", schema.Confirmed{}); err != nil {
 		t.Fatal(err)
 	}
 	e := schema.Entry{Sign: 1, Version: 1, RecordedAt: 1}
@@ -200,11 +255,11 @@ func TestMigrateBringsAdjustments(t *testing.T) {
 // The cluster form is parsed by the real engine, not run.
 func TestClusterFormParses(t *testing.T) {
 	conn := schematest.Open(t).Conn()
-	single, err := schema.Migrations("")
+	single, err := schema.Migrations("", schema.Confirmed{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	clustered, err := schema.Migrations(`prod's \main`)
+	clustered, err := schema.Migrations(`prod's \main`, schema.Confirmed{})
 	if err != nil {
 		t.Fatal(err)
 	}

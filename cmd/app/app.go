@@ -256,7 +256,8 @@ func (a *App) tryEngine() (*engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := schema.Migrate(ctx, e.Conn(), a.cfg.ClickHouse.Cluster); err != nil {
+	// A migration may rewrite a table, however large.
+	if err := schema.Migrate(a.ctx, e.Conn(), a.cfg.ClickHouse.Cluster, a.pipeline.Confirmed()); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	if err := schema.Retain(ctx, e.Conn(), a.cfg.ClickHouse.Cluster, int(a.cfg.Retention.Journal), int(a.cfg.Retention.Rollups)); err != nil {

@@ -157,7 +157,7 @@ func (p *past) into(ctx context.Context, dir string, fixed bool, stderr io.Write
 		return err
 	}
 	defer e.Close()
-	if err := schema.Migrate(ctx, e.Conn(), ""); err != nil {
+	if err := schema.Migrate(ctx, e.Conn(), "", schema.Confirmed{}); err != nil {
 		return err
 	}
 	var have uint64

@@ -45,7 +45,7 @@ func Open(t testing.TB) *engine.Engine {
 			t.Error(err)
 		}
 	})
-	if err := schema.Migrate(ctx, e.Conn(), ""); err != nil {
+	if err := schema.Migrate(ctx, e.Conn(), "", schema.Confirmed{}); err != nil {
 		t.Fatal(err)
 	}
 	return e
