@@ -627,7 +627,7 @@ func origin(from otlp.Sender) dialect.Origin {
 	if len(from.Key.Bind) > 0 {
 		o.Bound = from.Key.Bound
 	}
-	if len(from.Key.Tenants) > 0 {
+	if from.Key.NamesTenants() {
 		o.Tenant, o.Default, o.Allowed = "", from.Key.Tenant, from.Key.Allows
 	}
 	return o

@@ -499,5 +499,6 @@ func TestTraceSplitOverTenants(t *testing.T) {
 	f(nil, map[string]string{"": first + "\n" + second})
 	f([]schema.Key{{Name: "gateway", Role: schema.KeyIngest, Tenants: all, Trusted: schema.TrustedGateway}}, map[string]string{"one": "", "both": first, "other": "", "all": first + "\n" + second})
 	f([]schema.Key{{Name: "a", Role: schema.KeyIngest, Tenant: "t-1", Tenants: schema.TenantList{"t-2"}, Trusted: schema.TrustedGateway}}, map[string]string{"all": first})
+	f([]schema.Key{{Name: "a", Role: schema.KeyIngest, Tenant: "t-1", Trusted: schema.TrustedGateway}}, map[string]string{"all": first + "\n" + second})
 	f([]schema.Key{{Name: "a", Role: schema.KeyIngest, Tenant: "t-1"}, {Name: "b", Role: schema.KeyIngest, Tenant: "t-2"}}, map[string]string{"all": ""})
 }

@@ -76,13 +76,13 @@ func (a *API) splitTraces(ctx context.Context, r *request, q *question) ([]row, 
 }
 
 // mayName reports whether one sender may send for both tenants, by an attribute:
-// without keys everybody, else who has an ingest key that leaves the tenant open.
+// without keys everybody, else who has an ingest key that leaves the tenant to its sender.
 func (a *API) mayName(one, other string) bool {
 	var ring *schema.Keyring
 	if a.o.Keys != nil {
 		ring = a.o.Keys()
 	}
 	return ring.Len() == 0 || slices.ContainsFunc(ring.Keys(), func(k schema.Key) bool {
-		return k.Role == schema.KeyIngest && (k.Tenant == "" || len(k.Tenants) > 0) && k.Allows(one) && k.Allows(other)
+		return k.Role == schema.KeyIngest && k.NamesTenants() && k.Allows(one) && k.Allows(other)
 	})
 }

@@ -15,7 +15,8 @@ import (
 // SecretPrefix starts every secret that NewSecret makes, so that secret scanners can tell one.
 const SecretPrefix = "fb_"
 
-// TrustedGateway is the value of Key.Trusted for a gateway that may name tenant, user and cost of others' spans.
+// TrustedGateway is the value of Key.Trusted for a gateway that may name tenant, user and cost of others' spans. The list
+// Key.Tenants bounds which tenants; without one it is any.
 const TrustedGateway = "gateway"
 
 // AllTenants is the entry of Key.Tenants that stands for every tenant.
@@ -60,7 +61,8 @@ type Key struct {
 	// SHA256 is the hash of the whole secret, prefix included, as 64 hex digits of any case.
 	SHA256 string  `yaml:"sha256" json:"-"`
 	Role   KeyRole `yaml:"role" json:"role"`
-	// Tenant is what the key's spans belong to unless a trusted key names another; readers see it too.
+	// Tenant is what the key's spans belong to. Where the key leaves the tenant to its sender (NamesTenants) it is that of
+	// spans which name none; readers see it too.
 	Tenant string `yaml:"tenant,omitempty" json:"tenant,omitempty"`
 	// Tenants are further tenants the key may act for; "*" is all.
 	Tenants TenantList `yaml:"tenants,omitempty" json:"tenants,omitempty"`
@@ -71,6 +73,12 @@ type Key struct {
 	Bind map[string]string `yaml:"bind,omitempty" json:"bind,omitempty"`
 	// Expires is the first instant at which the key no longer works; zero means never.
 	Expires time.Time `yaml:"expires,omitempty" json:"expires,omitzero"`
+}
+
+// NamesTenants reports whether each span that the key sends may name its tenant, by an attribute: the key has a list of
+// tenants, or is a trusted gateway's ingest key, which may name any. All that another key sends is its own tenant's.
+func (k Key) NamesTenants() bool {
+	return len(k.Tenants) > 0 || k.Trusted == TrustedGateway && k.Role == KeyIngest
 }
 
 // Allows reports whether the key may act for the tenant: its own, a listed one, or any if the list has "*".
@@ -86,7 +94,7 @@ func (k Key) Allows(tenant string) bool {
 	if k.Tenant == tenant || slices.Contains(k.Tenants, tenant) {
 		return true
 	}
-	return len(k.Tenants) == 0 && k.Trusted == TrustedGateway && k.Role == KeyIngest
+	return len(k.Tenants) == 0 && k.NamesTenants()
 }
 
 // AllowsAll reports whether the key may act for every tenant, which org-wide actions (the kill switch) require.
@@ -140,7 +148,7 @@ func (k Key) Validate() error {
 	if slices.Contains(k.Tenants, "") {
 		return fmt.Errorf("check key %q: tenants has an empty entry", k.Name)
 	}
-	if k.Tenant == "" && len(k.Tenants) == 0 && (k.Trusted == "" || k.Role != KeyIngest) {
+	if k.Tenant == "" && !k.NamesTenants() {
 		return fmt.Errorf("check key %q: no tenant: set tenant, or tenants to a list or %q", k.Name, AllTenants)
 	}
 	if k.Tenant == "" && k.Trusted == "" && k.Role == KeyIngest {
