@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/flyball/flyball/enforce/directive"
@@ -404,8 +403,7 @@ func (l *Loop) Charge(c directive.Call, u Settlement, cost schema.Money, key str
 	if len(l.book.leases) >= maxLeases {
 		return unavailable(time.Second, "there are %d open leases", maxLeases)
 	}
-	if u.ResponseID != "" && l.book.seen[hashOf(responseKey(c.Tenant, u.ResponseID))] ||
-		c.SpanID != "" && l.book.seen[hashOf(spanKey(c.Tenant, strings.ToLower(c.TraceID), strings.ToLower(c.SpanID)))] {
+	if l.book.seen.call(&c, u.ResponseID) {
 		return nil // the span came first
 	}
 	var id [16]byte

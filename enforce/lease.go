@@ -27,7 +27,6 @@ const (
 	giveUpPosting = time.Hour        // a reported call that nobody takes
 	lateSettle    = 24 * time.Hour   // after a lease ran out, until it cannot be settled any more
 	maxLeases     = 1_000_000
-	seenEntries   = 1 << 18
 	maxTokens     = 1_000_000_000_000 // of one count of a call: beyond, it is a mistake
 )
 
@@ -87,16 +86,14 @@ type book struct {
 	changed    map[string]bool
 	closed     map[string]int64 // settled or released since the last checkpoint, at unix seconds
 	saved      []string         // those of them that are on their way into the store
-	seen       map[uint64]bool  // spans and answers posted lately
-	seenRing   []uint64
-	seenAt     int
+	seen       seen
 	next       int64 // earliest expiry
 	noNewUntil time.Time
 }
 
 func (b *book) init() {
 	b.leases, b.bySpan, b.byResponse, b.changed, b.closed = map[string]*promise{}, map[string]*promise{}, map[string]*promise{}, map[string]bool{}, map[string]int64{}
-	b.seen = map[uint64]bool{}
+	b.seen.has = map[uint64]bool{}
 }
 
 func (b *book) holds() (n int) {
@@ -106,20 +103,6 @@ func (b *book) holds() (n int) {
 		}
 	}
 	return n
-}
-
-func (b *book) saw(h uint64) {
-	if b.seen[h] {
-		return
-	}
-	if len(b.seenRing) < seenEntries {
-		b.seenRing = append(b.seenRing, h)
-	} else {
-		delete(b.seen, b.seenRing[b.seenAt])
-		b.seenRing[b.seenAt] = h
-		b.seenAt = (b.seenAt + 1) % seenEntries
-	}
-	b.seen[h] = true
 }
 
 // closed reports whether a lease that is not open was settled or released. The
@@ -198,8 +181,10 @@ func (l *Loop) addPromise(p *promise) error {
 		return nil
 	}
 	l.forgetPromise(p)
-	if err := l.move(p, 1); err != nil {
-		return err
+	if !p.Posted {
+		if err := l.move(p, 1); err != nil {
+			return err
+		}
 	}
 	l.book.leases[p.ID] = p
 	l.book.changed[p.ID] = true
@@ -237,13 +222,13 @@ func (l *Loop) replaceHold(e *schema.Entry) error {
 	k = hex.AppendEncode(k, e.Trace[:])
 	k = append(k, 0)
 	k = hex.AppendEncode(k, e.Span[:])
-	l.book.saw(hashOf(k))
+	l.book.seen.add(hashOf(k))
 	p := l.book.bySpan[string(k)]
 	if e.ResponseID != "" {
 		k = append(k[:0], e.Tenant...)
 		k = append(k, 0)
 		k = append(k, e.ResponseID...)
-		l.book.saw(hashOf(k))
+		l.book.seen.add(hashOf(k))
 		if p == nil {
 			p = l.book.byResponse[string(k)]
 		}
@@ -285,6 +270,10 @@ func (l *Loop) applyOwn(o *own) error {
 	switch o.Op {
 	case "reserve":
 		for _, p := range o.Promise {
+			// An entry that stands before this record in the log may have been applied after it.
+			if p.Posted = l.book.seen.call(&p.Call, p.Response); p.Posted && p.Hold {
+				continue
+			}
 			if err := l.addPromise(p); err != nil {
 				return err
 			}
@@ -327,9 +316,7 @@ func (l *Loop) applySettle(o *own) error {
 	if u.TraceID != "" {
 		h.Call.TraceID = u.TraceID
 	}
-	posted = posted || h.Response != "" && l.book.seen[hashOf(responseKey(h.Call.Tenant, h.Response))] ||
-		h.Call.SpanID != "" && l.book.seen[hashOf(spanKey(h.Call.Tenant, strings.ToLower(h.Call.TraceID), strings.ToLower(h.Call.SpanID)))]
-	if posted {
+	if posted || l.book.seen.call(&h.Call, h.Response) {
 		return nil
 	}
 	return l.addPromise(h)
@@ -423,7 +410,7 @@ func (l *Loop) saveBook(b *state.Batch) error {
 		}
 		l.book.saved = append(l.book.saved, id)
 	}
-	return nil
+	return l.book.seen.save(b)
 }
 
 // savedBook is to be called when what saveBook gathered is in the store.
@@ -435,6 +422,9 @@ func (l *Loop) savedBook() {
 }
 
 func (l *Loop) restoreBook() error {
+	if err := l.book.seen.restore(l.o.Store); err != nil {
+		return err
+	}
 	return l.o.Store.Each(keyBook, func(name string, v []byte) error {
 		p := &promise{}
 		if err := json.Unmarshal(v, p); err != nil {
@@ -598,6 +588,7 @@ func (l *Loop) Heartbeat(token, key string) (Lease, error) {
 	case held == nil && now.UnixNano() > p.Expires+int64(leaseGrace):
 		return Lease{}, gone("the lease ran out")
 	case held == nil:
+		p.Posted = l.book.seen.call(&p.Call, p.Response)
 		if err := l.addPromise(p); err != nil {
 			return Lease{}, err
 		}
