@@ -458,7 +458,7 @@ func (a *api) ack(c *gin.Context, key schema.Key) error {
 	if err != nil {
 		return err
 	}
-	if err := a.l.Acknowledge(id, key.Name, in, key.Allows); err != nil {
+	if err := a.l.Acknowledge(id, key, in); err != nil {
 		return err
 	}
 	c.Status(http.StatusNoContent)

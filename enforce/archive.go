@@ -181,7 +181,7 @@ func late(has, waiting []*limiter, v directive.Version, start int64) []*limiter 
 // there are several or none.
 func throughWhich(could []*limiter) string {
 	if len(could) == 1 {
-		return could[0].id
+		return could[0].ID
 	}
 	return ""
 }

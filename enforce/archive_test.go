@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/flyball/flyball/schema"
 )
 
 // Rows are sent until ClickHouse says that it has them: with the same identity each
@@ -111,5 +113,48 @@ expect rows kind=leak class=propagation tenant=t-3 limiter=gw-2 calls=1
 `) {
 			s.run(l.n, l.text, l.block)
 		}
+	})
+}
+
+// TestLimiterOutlivesItsKey: keys are replaced under new names. A limiter's id is nobody
+// else's while the key exists that it came with, over a restart too, and then goes to the
+// next that shows one.
+func TestLimiterOutlivesItsKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newScript(t, t.TempDir())
+		defer func() { _ = s.store.Close() }()
+		key := func(name string, expires time.Time) schema.Key {
+			return schema.Key{Name: name, SHA256: schema.HashSecret(name), Role: schema.KeyLimiter, Tenant: "t-1", Expires: expires}
+		}
+		first, second := key("first", time.Now().Add(time.Hour)), key("second", time.Time{})
+		ring := func(list ...schema.Key) {
+			t.Helper()
+			r, err := schema.NewKeyring(list)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.loop.o.Keys = func() *schema.Keyring { return r }
+		}
+		f := func(k schema.Key, taken bool) {
+			t.Helper()
+			v := s.loop.current
+			if err := s.loop.Acknowledge("gw-1", k, Ack{Version: v, Token: s.loop.sign(v)}); (err == nil) != taken {
+				t.Errorf("key %s: %v, want it taken: %v", k.Name, err, taken)
+			}
+		}
+		s.start()
+		ring(first, second)
+		f(first, true)
+		f(second, false)
+		s.run(0, "restart", nil)
+		ring(first, second)
+		f(second, false)
+		time.Sleep(time.Hour) // the first expires
+		f(second, true)
+		f(first, false)
+		ring(first)
+		f(first, true)
+		ring() // without keys this machine is served alone
+		f(schema.LocalKey, true)
 	})
 }

@@ -538,7 +538,7 @@ func (l *Loop) overshoot(g *Guard, a *ledger.Account) *Overshoot {
 	}
 	o := &Overshoot{ExportDelay: time.Duration(max(0, a.Received*1e6-a.Ended)), IdentityDelay: time.Duration(max(0, a.Touched-a.Received*1e6))}
 	for _, x := range l.limiters.byID {
-		o.Propagation = max(o.Propagation, x.took)
+		o.Propagation = max(o.Propagation, x.Took)
 	}
 	spend, _ := a.Exposure.Big().Float64()
 	rate := spend / time.Duration(a.Touched-from).Seconds()

@@ -39,11 +39,12 @@ type live struct {
 	Paged    string `json:"paged,omitempty"` // the alert that on-call was told of, and by which message
 	PagedBy  string `json:"paged_by,omitempty"`
 	Pardoned int    `json:"pardoned,omitempty"` // released by hand up to this rung, counted from 1
+	// Revised is the version in which it was published last.
+	Revised directive.Version `json:"revised"`
 
 	account *ledger.Account
 	guard   *Guard
-	revised directive.Version // in which it was published last
-	fresh   bool              // raised since then: publishing it again for another reason is no time to enforce
+	fresh   bool // raised since then: publishing it again for another reason is no time to enforce
 	leaked  leakage
 }
 
@@ -460,7 +461,7 @@ func (l *Loop) flush() error {
 		}
 		for i := range c.Upsert {
 			h := l.live[c.Upsert[i].ID]
-			h.revised = l.current
+			h.Revised = l.current
 			l.limiters.published[h.ID] = true
 			if h.fresh {
 				l.limiters.issued(h.ID, l.current, h.Received, h.Ended, now)
@@ -470,7 +471,7 @@ func (l *Loop) flush() error {
 			}
 		}
 		if f.kill {
-			l.kill.revised = l.current
+			l.kill.Revised = l.current
 			l.limiters.issued("kill", l.current, l.kill.received, 0, now)
 		}
 		l.metrics.revisions.Inc()

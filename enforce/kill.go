@@ -24,10 +24,11 @@ type killState struct {
 	Auto      bool      `json:"auto"`                // it tripped by itself
 	Suspended time.Time `json:"suspended,omitempty"` // somebody turned it off: no trip until then, or until spend was under the limit once
 	Paged     string    `json:"paged,omitempty"`
+	// Revised is the version in which it was published last.
+	Revised directive.Version `json:"revised"`
 
-	revised  directive.Version // in which it was published last
-	received int64             // of the span, or the request, that is being decided about, unix ms; 0 where there is none
-	shadowed int64             // hour in which warn mode said so last
+	received int64 // of the span, or the request, that is being decided about, unix ms; 0 where there is none
+	shadowed int64 // hour in which warn mode said so last
 	history  history
 	hourMax  schema.Sum // what the trailing hour may cost
 	dayMax   schema.Sum // what today may cost

@@ -4,17 +4,21 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/flyball/flyball/enforce/directive"
 	"github.com/flyball/flyball/schema"
+	"github.com/flyball/flyball/schema/state"
 )
 
 // limiters is who enforces, and what each has acknowledged.
 type limiters struct {
 	byID      map[string]*limiter
+	changed   map[string]bool // limiters that differ from what the store has
 	published map[string]bool // directives that limiters were told of
 	recent    []issue         // what was published lately, the oldest first
 	seq       uint64          // of the last event
@@ -22,30 +26,35 @@ type limiters struct {
 
 // limiter is one that acknowledged something.
 type limiter struct {
-	id, key string
-	acked   directive.Version
-	at      time.Time
-	first   time.Time
-	took    time.Duration // time to enforce of the last issue that it acknowledged
-	digest  string
-	allow   func(tenant string) bool
-	acks    []acked // the latest, the oldest first
+	ID      string            `json:"id"`
+	Key     string            `json:"key"`     // that it acknowledged with first
+	Tenants schema.TenantList `json:"tenants"` // of that key
+	Acked   directive.Version `json:"acked"`
+	At      time.Time         `json:"at"` // of the last acknowledgement
+	First   time.Time         `json:"first"`
+	Took    time.Duration     `json:"took,omitempty"` // time to enforce of the last issue that it acknowledged
+	Acks    []acked           `json:"acks"`           // the latest, the oldest first
+
+	saved time.Time // At, as the store has it
 }
 
+// sees reports whether the limiter is one of calls of a tenant.
+func (x *limiter) sees(tenant string) bool { return schema.Key{Tenants: x.Tenants}.Allows(tenant) }
+
 type acked struct {
-	v  directive.Version
-	at int64
+	directive.Version
+	At int64 `json:"at"` // unix nanoseconds
 }
 
 // ackTime is when the limiter acknowledged a version or one after it, in unix
 // nanoseconds.
 func (x *limiter) ackTime(v directive.Version) int64 {
-	for _, a := range x.acks {
-		if !a.v.Less(v) {
-			return a.at
+	for _, a := range x.Acks {
+		if !a.Less(v) {
+			return a.At
 		}
 	}
-	return x.at.UnixNano()
+	return x.At.UnixNano()
 }
 
 // issue is a directive or a flip that was published.
@@ -59,14 +68,53 @@ type issue struct {
 }
 
 func (m *limiters) init() {
-	m.byID, m.published = map[string]*limiter{}, map[string]bool{}
+	m.byID, m.changed, m.published = map[string]*limiter{}, map[string]bool{}, map[string]bool{}
 }
 
 const (
 	keepIssues    = 4096
 	limiterActive = 5 * time.Minute
 	maxLimiters   = 10_000
+	keepAcks      = 64
+	saveSeen      = time.Minute // how old the store's word may be on when a limiter was heard of
 )
+
+const keyLimiter = "enforce/limiter/"
+
+// save adds what limiters acknowledged since the last checkpoint to this one.
+func (m *limiters) save(b *state.Batch) error {
+	for id := range m.changed {
+		x := m.byID[id]
+		if x == nil {
+			if err := b.Delete(keyLimiter + id); err != nil {
+				return err
+			}
+			continue
+		}
+		v, err := json.Marshal(x)
+		if err != nil {
+			return err
+		}
+		if err := b.Put(keyLimiter+id, v); err != nil {
+			return err
+		}
+		x.saved = x.At
+	}
+	clear(m.changed)
+	return nil
+}
+
+func (m *limiters) restore(store *state.Store) error {
+	return store.Each(keyLimiter, func(name string, v []byte) error {
+		x := &limiter{}
+		if err := json.Unmarshal(v, x); err != nil {
+			return fmt.Errorf("read limiter %s: %w", name, err)
+		}
+		x.saved = x.At
+		m.byID[x.ID] = x
+		return nil
+	})
+}
 
 func (m *limiters) issued(id string, v directive.Version, received, ended int64, at time.Time) {
 	if len(m.recent) >= keepIssues {
@@ -83,8 +131,9 @@ func (m *limiters) about(h *live) {
 // pass forgets limiters that were not heard of for a day.
 func (m *limiters) pass(now time.Time) {
 	for id, x := range m.byID {
-		if now.Sub(x.at) > 24*time.Hour {
+		if now.Sub(x.At) > 24*time.Hour {
 			delete(m.byID, id)
+			m.changed[id] = true
 		}
 	}
 }
@@ -92,7 +141,7 @@ func (m *limiters) pass(now time.Time) {
 func (m *limiters) active() (n int) {
 	now := time.Now()
 	for _, x := range m.byID {
-		if now.Sub(x.at) < limiterActive {
+		if now.Sub(x.At) < limiterActive {
 			n++
 		}
 	}
@@ -102,15 +151,15 @@ func (m *limiters) active() (n int) {
 func (m *limiters) lag(current directive.Version) (most uint64) {
 	now := time.Now()
 	for _, x := range m.byID {
-		if now.Sub(x.at) >= limiterActive {
+		if now.Sub(x.At) >= limiterActive {
 			continue
 		}
 		behind := uint64(0)
-		if x.acked.Epoch != current.Epoch {
+		if x.Acked.Epoch != current.Epoch {
 			behind = current.Revision
-		} else if x.acked.Revision < current.Revision {
+		} else if x.Acked.Revision < current.Revision {
 			for _, i := range m.recent {
-				if x.acked.Less(i.version) {
+				if x.Acked.Less(i.version) {
 					behind++
 				}
 			}
@@ -126,9 +175,9 @@ func (m *limiters) ackedSince(v directive.Version, since time.Time) (did []Drill
 	did = []DrillLimiter{}
 	for id, x := range m.byID {
 		switch {
-		case !x.acked.Less(v):
+		case !x.Acked.Less(v):
 			did = append(did, DrillLimiter{id, time.Duration(x.ackTime(v) - since.UnixNano())})
-		case since.Sub(x.at) < limiterActive:
+		case since.Sub(x.At) < limiterActive:
 			missing = append(missing, id)
 		}
 	}
@@ -155,10 +204,10 @@ type Ack struct {
 	Digest string `json:"digest,omitempty"`
 }
 
-// Acknowledge notes that a limiter applied a version. key is the name of its
-// credential: an id belongs to the first that used it. It is a badInput error for a
-// version that was never published, which only a forged acknowledgement has.
-func (l *Loop) Acknowledge(id, key string, a Ack, allow func(string) bool) error {
+// Acknowledge notes that a limiter applied a version. An id belongs to the key that used
+// it first, for as long as there is such a key. It is a badInput error for a version that
+// was never published, which only a forged acknowledgement has.
+func (l *Loop) Acknowledge(id string, key schema.Key, a Ack) error {
 	now := time.Now()
 	if !l.signed("version "+a.Version.String(), a.Token) {
 		l.metrics.acks.WithLabelValues("forged").Inc()
@@ -173,25 +222,29 @@ func (l *Loop) Acknowledge(id, key string, a Ack, allow func(string) bool) error
 		return badInput("version %s was not published; this service is at %s", a.Version, l.current)
 	case x == nil && len(l.limiters.byID) >= maxLimiters:
 		return badInput("there are %d limiters already", maxLimiters)
-	case x == nil:
-		x = &limiter{id: id, key: key, first: now}
-		l.limiters.byID[id] = x
-		l.event(Event{At: now.UTC(), Kind: "limiter", Action: "follows", Actor: id, Reason: "first acknowledgement, with key " + key})
-	case x.key != key:
+	case x != nil && x.Key != key.Name && l.exists(x.Key, now):
 		l.metrics.acks.WithLabelValues("foreign").Inc()
-		return forbidden("limiter %s belongs to the key %s", id, x.key)
+		return forbidden("limiter %s belongs to the key %s", id, x.Key)
+	case x == nil || x.Key != key.Name:
+		x = &limiter{ID: id, Key: key.Name, First: now}
+		l.limiters.byID[id] = x
+		l.event(Event{At: now.UTC(), Kind: "limiter", Action: "follows", Actor: id, Reason: "first acknowledgement, with key " + key.Name})
 	}
-	before := x.acked
-	x.at, x.digest, x.allow = now, a.Digest, allow
+	before := x.Acked
+	x.At, x.Tenants = now, append(slices.Clone(key.Tenants), key.Tenant)
+	if now.Sub(x.saved) >= saveSeen {
+		l.limiters.changed[id] = true
+	}
 	l.metrics.acks.WithLabelValues("taken").Inc()
 	if !before.Less(a.Version) {
 		return nil
 	}
-	x.acked = a.Version
-	if len(x.acks) >= 64 {
-		x.acks = slices.Delete(x.acks, 0, 16)
+	x.Acked = a.Version
+	if len(x.Acks) >= keepAcks {
+		x.Acks = slices.Delete(x.Acks, 0, keepAcks/4)
 	}
-	x.acks = append(x.acks, acked{a.Version, now.UnixNano()})
+	x.Acks = append(x.Acks, acked{a.Version, now.UnixNano()})
+	l.limiters.changed[id] = true
 	if before == (directive.Version{}) {
 		return l.flush() // it connected: what was issued before it came is no measure of it
 	}
@@ -204,10 +257,23 @@ func (l *Loop) Acknowledge(id, key string, a Ack, allow func(string) bool) error
 			continue
 		}
 		took := now.Sub(time.UnixMilli(s.received))
-		x.took = took
+		x.Took = took
 		l.followed(s, id, took, now)
 	}
 	return l.flush()
+}
+
+// exists reports whether a key of this name may still be used.
+func (l *Loop) exists(name string, now time.Time) bool {
+	if l.o.Keys == nil {
+		return true
+	}
+	ring := l.o.Keys()
+	if ring.Len() == 0 {
+		return name == schema.LocalKey.Name
+	}
+	key, ok := ring.Named(name)
+	return ok && !key.Expired(now)
 }
 
 // limiterLabel bounds the label: a hundred limiters have series of their own.
@@ -233,7 +299,7 @@ type LimiterStatus struct {
 func (l *Loop) limiterStatus(now time.Time) []LimiterStatus {
 	out := []LimiterStatus{}
 	for _, x := range l.limiters.byID {
-		out = append(out, LimiterStatus{ID: x.id, Key: x.key, Acknowledged: x.acked.String(), Behind: x.acked.Less(l.current), SeenAt: x.at.UTC(), Since: x.first.UTC(), Active: now.Sub(x.at) < limiterActive, TimeToEnforce: x.took})
+		out = append(out, LimiterStatus{ID: x.ID, Key: x.Key, Acknowledged: x.Acked.String(), Behind: x.Acked.Less(l.current), SeenAt: x.At.UTC(), Since: x.First.UTC(), Active: now.Sub(x.At) < limiterActive, TimeToEnforce: x.Took})
 	}
 	slices.SortFunc(out, func(a, b LimiterStatus) int { return strings.Compare(a.ID, b.ID) })
 	return out
@@ -273,13 +339,13 @@ func (l *Loop) observe(e *schema.Entry) {
 	if d.Verdict == directive.Downgraded && (e.Model == d.Model || strings.HasPrefix(e.Model, d.Model+"-")) {
 		return // the cheaper model answered, maybe under its dated name: it was obeyed
 	}
-	issued, version := l.kill.Since, l.kill.revised
+	issued, version := l.kill.Since, l.kill.Revised
 	var h *live
 	if d.Directive != nil {
 		if h = l.live[d.Directive.ID]; h == nil {
 			return
 		}
-		issued, version = h.Issued, h.revised
+		issued, version = h.Issued, h.Revised
 	}
 	if e.Start <= issued.UnixNano() {
 		return // under way before
@@ -287,10 +353,10 @@ func (l *Loop) observe(e *schema.Entry) {
 	var has, waiting []*limiter
 	for _, x := range l.limiters.byID {
 		switch {
-		case x.allow != nil && !x.allow(e.Tenant):
-		case !x.acked.Less(version):
+		case !x.sees(e.Tenant):
+		case !x.Acked.Less(version):
 			has = append(has, x)
-		case time.Since(x.at) < limiterActive:
+		case time.Since(x.At) < limiterActive:
 			waiting = append(waiting, x)
 		}
 	}
@@ -321,7 +387,7 @@ func (l *Loop) observe(e *schema.Entry) {
 // ackedAt is when the slowest limiter acknowledged a version, in unix nanoseconds.
 func (l *Loop) ackedAt(v directive.Version) (last int64) {
 	for _, x := range l.limiters.byID {
-		if !x.acked.Less(v) {
+		if !x.Acked.Less(v) {
 			last = max(last, x.ackTime(v))
 		}
 	}

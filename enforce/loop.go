@@ -82,6 +82,8 @@ type Options struct {
 	Refused func([]Refusal) error
 	// Forget is a user who was being forgotten before a restart; nil is nobody.
 	Forget *schema.Forgetting
+	// Keys are those that may be used now; nil is not asked.
+	Keys func() *schema.Keyring
 	// Zone is a tenant's time zone; nil is UTC for all.
 	Zone func(tenant string) *time.Location
 	// Policy is the text of the policy; empty is DefaultPolicy.
@@ -252,6 +254,9 @@ func (l *Loop) restore() error {
 		return err
 	}
 	if err := l.restoreHistory(); err != nil {
+		return err
+	}
+	if err := l.limiters.restore(l.o.Store); err != nil {
 		return err
 	}
 	if err := l.reserveRevisions(); err != nil {
@@ -702,7 +707,7 @@ func (l *Loop) checkpoint(wait bool) (saved bool, err error) {
 	err = l.flush()
 	b := l.o.Store.NewBatch()
 	at := l.applied
-	err = errors.Join(err, l.ledger.Save(b), l.saveBook(b), l.saveHistory(b), l.saveUsed(b))
+	err = errors.Join(err, l.ledger.Save(b), l.saveBook(b), l.saveHistory(b), l.saveUsed(b), l.limiters.save(b))
 	l.mu.Unlock()
 	if err != nil {
 		return false, err

@@ -105,6 +105,9 @@ func (m *memoryLog) Sync(context.Context, uint64) error { return nil }
 
 func (m *memoryLog) Release(uint64) {}
 
+// anyTenant is the key of limiters in scripts.
+var anyTenant = schema.Key{Name: "k", Role: schema.KeyLimiter, Tenants: schema.TenantList{schema.AllTenants}}
+
 // script is a running script.
 type script struct {
 	t      *testing.T
@@ -523,7 +526,7 @@ func (s *script) run(n int, line string, text []byte) {
 		s.loop.mu.Lock()
 		v := s.loop.current
 		s.loop.mu.Unlock()
-		if err := s.loop.Acknowledge(w[1], "k", Ack{Version: v, Token: s.loop.sign(v)}, func(string) bool { return true }); err != nil {
+		if err := s.loop.Acknowledge(w[1], anyTenant, Ack{Version: v, Token: s.loop.sign(v)}); err != nil {
 			s.fatal(n, "%v", err)
 		}
 	case "headroom":
@@ -870,7 +873,7 @@ func TestTimeToEnforce(t *testing.T) {
 			s.loop.mu.Lock()
 			v := s.loop.current
 			s.loop.mu.Unlock()
-			if err := s.loop.Acknowledge("l-1", "local", Ack{Version: v, Token: s.loop.sign(v)}, func(string) bool { return true }); err != nil {
+			if err := s.loop.Acknowledge("l-1", anyTenant, Ack{Version: v, Token: s.loop.sign(v)}); err != nil {
 				t.Fatal(err)
 			}
 			var m dto.Metric
