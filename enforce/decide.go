@@ -153,6 +153,14 @@ func (l *Loop) raise(g *Guard, a *ledger.Account, v verdict, held *live, now tim
 	r := g.rungs[v.rung]
 	up := held == nil || v.rung > held.Index
 	h := held
+	from := 0 // the lowest rung that is new
+	switch {
+	case held == nil:
+	case held.Index >= 0:
+		from = held.Index + 1
+	case held.Limit == g.measure.show(g.most):
+		from = v.rung // a policy that left the limit as it was
+	}
 	if h == nil {
 		values, run := l.ledger.Scope(a)
 		h = &live{account: a, guard: g, Key: []byte(a.Key()), Start: a.Start, End: a.End, Scoped: scopeText(values, run), Tenant: values["tenant"]}
@@ -184,7 +192,8 @@ func (l *Loop) raise(g *Guard, a *ledger.Account, v verdict, held *live, now tim
 	case directive.Throttle:
 		h.IntervalMS = 1000
 	}
-	h.Reason = fmt.Sprintf("%s: %s spent %s of %s in %s (%s of the limit)", g.Name, h.Scoped, h.Spent, h.Limit, windowText(g.family.Window, a), r.At)
+	why := fmt.Sprintf("%s: %s spent %s of %s in %s", g.Name, h.Scoped, h.Spent, h.Limit, windowText(g.family.Window, a))
+	h.Reason = fmt.Sprintf("%s (%s of the limit)", why, r.At)
 	h.fresh = true
 	if entry {
 		h.Received, h.Ended, h.Trace = a.Received, a.Ended, a.Trace.String()
@@ -196,9 +205,20 @@ func (l *Loop) raise(g *Guard, a *ledger.Account, v verdict, held *live, now tim
 	if !up {
 		kind = "release"
 	}
+	// One step may cross several rungs. Each is in the history, and on-call has one message
+	// about all of them: what the highest does is what is in force.
+	var passed []rung
+	if from = max(from, h.Pardoned); up && from < v.rung {
+		passed = g.rungs[from:v.rung]
+	}
+	for _, p := range passed {
+		e := h.event(kind, now)
+		e.Action, e.Rung, e.Reason = string(p.Do), p.At.String(), fmt.Sprintf("%s (%s of the limit, passed in one step on the way to %s)", why, p.At, r.At)
+		l.event(e)
+	}
 	l.event(h.event(kind, now))
 	if up && v.rung >= h.Pardoned {
-		l.pageFor(h, g, r, now)
+		l.pageFor(h, g, passed, now)
 	}
 	return nil
 }
@@ -340,12 +360,21 @@ func (h *live) event(kind string, now time.Time) Event {
 
 func (l *Loop) event(e Event) { l.effects.events = append(l.effects.events, e) }
 
-// pageFor tells on-call about a rung, once for a scope, window, threshold and limit.
-func (l *Loop) pageFor(h *live, g *Guard, r rung, now time.Time) {
+// pageFor tells on-call about a rung and those that were passed with it, once for a scope,
+// window, threshold and limit.
+func (l *Loop) pageFor(h *live, g *Guard, passed []rung, now time.Time) {
 	if len(g.Page) == 0 {
 		return
 	}
 	p := l.pageOf(h, now)
+	var lower []string
+	for _, r := range passed {
+		p.Covers = append(p.Covers, pageID(p.Alert, r.At.String()))
+		lower = append(lower, r.At.String())
+	}
+	if len(lower) > 0 {
+		p.Title += ", past " + strings.Join(lower, " and ") + " in the same step"
+	}
 	if h.Paged != "" && h.Paged != p.Alert {
 		l.resolve(h, "the limit changed", now)
 	}
@@ -360,7 +389,7 @@ func (l *Loop) pageOf(h *live, now time.Time) page.Page {
 	}
 	sum := sha256.Sum256([]byte(strings.Join([]string{h.ID, strconv.FormatInt(h.Start, 10), h.Limit}, "|")))
 	alert := "guard/" + hex.EncodeToString(sum[:16]) // a higher rung is a message about the same alert
-	p := page.Page{ID: alert + "/" + strconv.Itoa(h.Index), Alert: alert, Severity: severity, Kind: "guard", Guard: h.Guard, Tenant: h.Tenant, Scope: h.Scoped, Measure: h.Measure, Limit: h.Limit, Value: h.Spent, Threshold: h.Rung,
+	p := page.Page{ID: pageID(alert, h.Rung), Alert: alert, Severity: severity, Kind: "guard", Guard: h.Guard, Tenant: h.Tenant, Scope: h.Scoped, Measure: h.Measure, Limit: h.Limit, Value: h.Spent, Threshold: h.Rung,
 		Since: h.Issued, At: now.UTC(), Window: h.event("", now).Window, Undo: "flyball guard release '" + h.ID + "' --reason ...", Receivers: h.guard.pageTo()}
 	p.Title = fmt.Sprintf("%s reached %s of its limit: %s used %s of %s", h.Guard, h.Rung, h.Scoped, h.Spent, h.Limit)
 	p.Action = h.actionText()
@@ -368,6 +397,12 @@ func (l *Loop) pageOf(h *live, now time.Time) page.Page {
 		p.URL = strings.TrimRight(l.o.Console, "/") + "/#/guards"
 	}
 	return p
+}
+
+// pageID names the message about a rung. It is made of the threshold, not of its place in
+// the ladder, which another policy may give to another threshold.
+func pageID(alert, rung string) string {
+	return alert + "/" + strings.ReplaceAll(strings.TrimSuffix(rung, "%"), ".", "-")
 }
 
 func (g *Guard) pageTo() []string {
@@ -498,18 +533,17 @@ func (l *Loop) flush() error {
 			return err
 		}
 	}
-	for i := range f.pages {
-		l.event(pageEvent(&f.pages[i], now))
+	told, err := l.pager.Put(b, f.pages...)
+	if err != nil {
+		return err
+	}
+	for i := range told {
+		l.event(pageEvent(&told[i], now))
 	}
 	for i := range f.events {
 		e := &f.events[i]
 		e.Revision = l.current.String()
 		if err := l.putEvent(b, e); err != nil {
-			return err
-		}
-	}
-	if len(f.pages) > 0 {
-		if err := l.pager.Put(b, f.pages...); err != nil {
 			return err
 		}
 	}

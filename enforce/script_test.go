@@ -611,6 +611,9 @@ func (s *script) expect(n int, what string, f map[string]string) {
 		if want, _ := strconv.Atoi(f["new"]); len(fresh) != want {
 			s.fatal(n, "%d new pages, want %d: %q", len(fresh), want, fresh)
 		}
+		if says := f["says"]; !strings.Contains(strings.Join(fresh, "\n"), says) {
+			s.fatal(n, "no new page says %q: %q", says, fresh)
+		}
 		for kind, text := range map[string]string{"firing": `"resolved":false`, "resolved": `"resolved":true`} {
 			got := 0
 			for _, v := range fresh {
@@ -661,7 +664,7 @@ func (s *script) expect(n int, what string, f map[string]string) {
 		}
 		got := 0
 		for _, e := range list {
-			if (f["kind"] == "" || e.Kind == f["kind"]) && (f["guard"] == "" || e.Guard == f["guard"]) && (f["action"] == "" || e.Action == f["action"]) {
+			if (f["kind"] == "" || e.Kind == f["kind"]) && (f["guard"] == "" || e.Guard == f["guard"]) && (f["action"] == "" || e.Action == f["action"]) && (f["rung"] == "" || e.Rung == f["rung"]) {
 				got++
 			}
 		}

@@ -37,7 +37,7 @@ func child(dir, url string, run bool) error {
 		return err
 	}
 	b := st.NewBatch()
-	if err := p.Put(b, sample("decided")); err != nil {
+	if _, err := p.Put(b, sample("decided")); err != nil {
 		return err
 	}
 	if err := b.Commit(true); err != nil {

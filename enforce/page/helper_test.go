@@ -90,7 +90,7 @@ func start(t *testing.T, o Options) (*Pager, func()) {
 func put(t *testing.T, p *Pager, pages ...Page) {
 	t.Helper()
 	b := p.o.Store.NewBatch()
-	if err := p.Put(b, pages...); err != nil {
+	if _, err := p.Put(b, pages...); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Commit(true); err != nil {

@@ -53,34 +53,38 @@ type firing struct {
 func firingName(receiver, alert string) string { return firingPrefix + receiver + "/" + hash(alert) }
 
 // Put adds pages to the caller's batch, so that a decision and its pages become
-// durable together. A page whose ID was put before, within 45 days, is left out;
-// calls with the same ID must not overlap. Nothing is sent before Wake.
-func (p *Pager) Put(b *state.Batch, pages ...Page) error {
+// durable together. A page whose ID was put before, or covered by one that was, within
+// 45 days, is left out; calls with the same ID must not overlap. It returns those that
+// were not. Nothing is sent before Wake.
+func (p *Pager) Put(b *state.Batch, pages ...Page) (fresh []Page, err error) {
 	now := time.Now()
 	for i, pg := range pages {
 		if pg.ID == "" || pg.Alert == "" {
-			return fmt.Errorf("put page %q: it needs an ID and an Alert", pg.Title)
+			return nil, fmt.Errorf("put page %q: it needs an ID and an Alert", pg.Title)
 		}
 		pg = pg.clean(now)
 		seen, err := p.o.Store.Get(seenPrefix + hash(pg.ID))
 		if err != nil {
-			return fmt.Errorf("put page %s: %w", pg.ID, err)
+			return nil, fmt.Errorf("put page %s: %w", pg.ID, err)
 		}
 		if seen != nil {
 			continue
 		}
-		if err := b.Put(seenPrefix+hash(pg.ID), strconv.AppendInt(nil, now.Unix(), 10)); err != nil {
-			return fmt.Errorf("put page %s: %w", pg.ID, err)
+		for _, id := range append(slices.Clip(pg.Covers), pg.ID) {
+			if err := b.Put(seenPrefix+hash(token(id)), strconv.AppendInt(nil, now.Unix(), 10)); err != nil {
+				return nil, fmt.Errorf("put page %s: %w", pg.ID, err)
+			}
 		}
+		fresh = append(fresh, pg)
 		for _, name := range p.route(pg) {
 			// The pages of one call keep their order, which the time alone may not tell.
 			m := message{ID: pg.ID, Receiver: name, Pages: []Page{pg}, Created: now.Add(time.Duration(i))}
 			if err := b.Put(m.name(), encode(m)); err != nil {
-				return fmt.Errorf("put page %s: %w", pg.ID, err)
+				return nil, fmt.Errorf("put page %s: %w", pg.ID, err)
 			}
 		}
 	}
-	return nil
+	return fresh, nil
 }
 
 // route is the receivers that a page goes to now.

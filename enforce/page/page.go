@@ -56,6 +56,9 @@ type Page struct {
 	URL    string    `json:"url,omitempty"`    // link into the console, may be empty
 
 	Receivers []string `json:"-"` // names; empty means all
+	// Covers are the IDs of messages that need not be sent any more, since this one says
+	// what they would.
+	Covers []string `json:"-"`
 }
 
 var severities = []string{"critical", "error", "warning", "info"}

@@ -19,7 +19,7 @@ func TestPutOnce(t *testing.T) {
 	p, stop := start(t, Options{Store: st, Receivers: []Receiver{slack("chat", s.URL)}})
 	first := sample("window-1")
 	b := st.NewBatch()
-	if err := p.Put(b, first); err != nil { // never committed
+	if _, err := p.Put(b, first); err != nil { // never committed
 		t.Fatal(err)
 	}
 	p.Wake()
@@ -44,9 +44,36 @@ func TestPutOnce(t *testing.T) {
 	if n := len(s.requests()); n != 2 {
 		t.Errorf("%d messages, want one a window", n)
 	}
-	if err := p.Put(st.NewBatch(), Page{Title: "no identity"}); err == nil {
+	if _, err := p.Put(st.NewBatch(), Page{Title: "no identity"}); err == nil {
 		t.Error("a page without an ID is taken")
 	}
+}
+
+// What one message says for others is not sent again for them, and is not for new.
+func TestPutCovered(t *testing.T) {
+	p, err := New(quick(Options{Store: newStore(t)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := func(pg Page, want int, covers ...string) {
+		t.Helper()
+		pg.Covers = covers
+		b := p.o.Store.NewBatch()
+		fresh, err := p.Put(b, pg)
+		if err == nil {
+			err = b.Commit(false)
+		}
+		if err != nil || len(fresh) != want {
+			t.Errorf("%s: %d are new, %v; want %d", pg.ID, len(fresh), err, want)
+		}
+	}
+	f(sample("high"), 1, sample("low").ID, "with a space")
+	f(sample("low"), 0)
+	f(sample("high"), 0, sample("middle").ID)
+	f(sample("middle"), 1)
+	spaced := sample("spaced")
+	spaced.ID = "with a space" // sent as a hash
+	f(spaced, 0)
 }
 
 // An ID may come again when no window can decide it any more.
