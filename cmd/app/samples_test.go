@@ -112,7 +112,9 @@ func TestLimiterSignals(t *testing.T) {
 			}
 		}
 	}
+	l.BreakerChanged(limiter.Breaker{Tool: "crm"}, "open")
 	send(3) // 200, 200, 429
+	l.BreakerChanged(limiter.Breaker{Tool: "crm"}, "half-open")
 	send(6) // and two of 429 among them
 	s.sampled()
 	f := func(sql, want string) {
@@ -121,8 +123,10 @@ func TestLimiterSignals(t *testing.T) {
 			t.Errorf("%s: %s, want %s", sql, got, want)
 		}
 	}
-	f("SELECT uniqExact(metric) FROM limiter_samples", "5")
-	f("SELECT count() FROM limiter_samples WHERE limiter != 'l-1' OR provider != 'openai' OR model != 'm-1' OR tenant != 'default'", "0")
+	f("SELECT uniqExact(metric) FROM limiter_samples", "7")
+	f("SELECT count() FROM limiter_samples WHERE limiter != 'l-1' OR tool = '' AND (provider != 'openai' OR model != 'm-1') OR tenant != 'default'", "0")
+	f("SELECT arrayStringConcat(groupArray(concat(state, ' ', toString(n))), ', ') FROM (SELECT state, sum(value) AS n FROM limiter_samples WHERE metric = 'flyball.limiter.breaker.transitions' AND tool = 'crm' AND temporality = 'delta' GROUP BY state ORDER BY state)", "half_open 1, open 1")
+	f("SELECT argMax(value, at) FROM limiter_samples WHERE metric = 'flyball.limiter.breaker.open' AND tool = 'crm'", "0.5")
 	f("SELECT sum(value) FROM limiter_samples WHERE metric = 'flyball.limiter.attempts' AND temporality = 'delta'", "9")
 	f("SELECT sum(value) FROM limiter_samples WHERE metric = 'flyball.limiter.attempts' AND temporality = 'delta' AND http_status = 429", "3")
 	f("SELECT sum(last) FROM (SELECT max(value) AS last FROM limiter_samples WHERE metric = 'flyball.limiter.attempts' AND temporality = 'cumulative' GROUP BY series)", "9")

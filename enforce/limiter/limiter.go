@@ -100,7 +100,7 @@ func New(o Options) (*Limiter, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Limiter{o: o, base: strings.TrimRight(o.URL, "/"), set: directive.NewSet(), next: map[string]time.Time{}, ackWait: make(chan struct{}, 1), rooms: map[string]Headroom{}, roomsRead: map[string]time.Time{},
-		signals: signals{attempts: map[outcome]uint64{}, retries: map[target]uint64{}, waiting: map[target]int{}}}, nil
+		signals: signals{attempts: map[outcome]uint64{}, retries: map[target]uint64{}, waiting: map[target]int{}, breakers: map[Breaker]*breaker{}}}, nil
 }
 
 // ID is the name under which the limiter acknowledges.

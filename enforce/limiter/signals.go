@@ -5,7 +5,9 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -26,6 +28,7 @@ type signals struct {
 	attempts map[outcome]uint64
 	retries  map[target]uint64
 	waiting  map[target]int
+	breakers map[Breaker]*breaker
 	onWait   []func(provider, model string, wait time.Duration)
 }
 
@@ -40,7 +43,7 @@ const freshHeadroom = time.Minute
 
 // Signals says how this limiter fares: what is left of providers' limits by answers of the
 // last minute, attempts of Transport by outcome, those among them that an SDK marked as a
-// retry, and calls that a throttle makes wait. Metrics, units and attributes, which
+// retry, calls that a throttle makes wait, and what BreakerChanged was told. Metrics, units and attributes, which
 // are names and values in turn, are those of deploy/docs/limiter-signals.md. Counts only
 // grow while the limiter lives. say must not call the limiter.
 func (l *Limiter) Signals(say func(metric string, value float64, attributes ...string)) {
@@ -79,6 +82,63 @@ func (l *Limiter) Signals(say func(metric string, value float64, attributes ...s
 	for t, n := range s.waiting {
 		say("flyball.limiter.queue.depth", float64(n), "gen_ai.provider.name", t.provider, "gen_ai.request.model", t.model)
 	}
+	for of, b := range s.breakers {
+		var at []string
+		for _, a := range [...][2]string{{"gen_ai.tool.name", of.Tool}, {"gen_ai.provider.name", of.Provider}, {"gen_ai.request.model", of.Model}} {
+			if a[1] != "" {
+				at = append(at, a[0], a[1])
+			}
+		}
+		for i, state := range breakerStates {
+			if n := b.entered[i]; n > 0 {
+				say("flyball.limiter.breaker.transitions", float64(n), append(slices.Clip(at), "flyball.limiter.breaker.state", state)...)
+			}
+		}
+		if of != otherBreaker {
+			say("flyball.limiter.breaker.open", float64(b.now)/2, at...)
+		}
+	}
+}
+
+// Breaker is what a circuit breaker guards: a tool, or a provider, maybe one model of it.
+type Breaker struct{ Tool, Provider, Model string }
+
+// otherBreaker stands for all that are more than are told apart.
+var otherBreaker = Breaker{Tool: otherModel}
+
+// breakerStates are in the order of how much a breaker refuses.
+var breakerStates = [...]string{"closed", "half_open", "open"}
+
+// breaker is where one is, and how often it came to each state.
+type breaker struct {
+	now     int
+	entered [len(breakerStates)]uint64
+}
+
+// BreakerChanged notes that a circuit breaker entered a state: "open", "half_open" (also
+// "half-open") or "closed". The limiter has no breaker; whichever you use calls this from
+// its own hook, so that its transitions are on the board. It does not block. A state of
+// another name, and a breaker that guards nothing, are logged and not counted.
+func (l *Limiter) BreakerChanged(of Breaker, state string) {
+	i := slices.Index(breakerStates[:], strings.ReplaceAll(strings.ToLower(state), "-", "_"))
+	if i < 0 || of.Tool == "" && of.Provider == "" {
+		l.o.Logger.Warn("a breaker changed to what is no state of one, or guards nothing", "breaker", of, "state", state)
+		return
+	}
+	s := &l.signals
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.breakers[of]
+	if b == nil && len(s.breakers) >= maxTargets {
+		of = otherBreaker
+		b = s.breakers[of]
+	}
+	if b == nil {
+		b = &breaker{}
+		s.breakers[of] = b
+	}
+	b.now = i
+	b.entered[i]++
 }
 
 // OnWait has f told of every call that a throttle made wait, when its wait is over or

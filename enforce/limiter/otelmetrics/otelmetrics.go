@@ -50,6 +50,8 @@ func Register(m metric.Meter, l Limiter) error {
 		counter("flyball.limiter.attempts", "{attempt}", "Requests that were sent to a model, by outcome."),
 		counter("flyball.limiter.retries", "{retry}", "Attempts that repeat a former one."),
 		gauge("flyball.limiter.queue.depth", "{request}", "Calls that wait for a throttle."),
+		counter("flyball.limiter.breaker.transitions", "{transition}", "Times that a circuit breaker entered a state."),
+		gauge("flyball.limiter.breaker.open", "1", "1 while a circuit breaker refuses calls, 0.5 while it tries some, 0 while it is closed."),
 	)
 	if err != nil {
 		return fmt.Errorf("make instruments of a limiter: %w", err)
