@@ -52,8 +52,10 @@ func (w Window) String() string {
 }
 
 // Bounds are the first instant of the window that holds t and the first instant
-// after it. Windows are half open and follow the zone's clock: a day may have 23
-// or 25 hours. The bounds of Run and Rolling windows are zero.
+// after it. Windows are half open, follow each other without a gap, and follow the
+// zone's clock: a day may have 23 or 25 hours. It begins when its date is first shown;
+// where the clock goes back over midnight, the end of the day before is not shown again.
+// The bounds of Run and Rolling windows are zero.
 func (w Window) Bounds(t time.Time, zone *time.Location) (start, end time.Time) {
 	if w.Zone != nil {
 		zone = w.Zone
@@ -66,27 +68,44 @@ func (w Window) Bounds(t time.Time, zone *time.Location) (start, end time.Time) 
 	anchor := max(w.Anchor, 1)
 	switch w.Unit {
 	case Hour:
-		// By elapsed time from the hour's minute 0: in a zone that shifts by an hour
-		// both of the two equal hours are windows of their own.
+		// By elapsed time from the hour's minute 0: both of two equal hours are windows of
+		// their own. A shift by half an hour ends one in the middle.
 		start = t.Add(-time.Duration(t.Minute())*time.Minute - time.Duration(t.Second())*time.Second - time.Duration(t.Nanosecond()))
-		return start, start.Add(time.Hour)
-	case Day:
-		return first(y, m, d, zone), first(y, m, d+1, zone)
-	case Week:
-		back := (int(t.Weekday()) + 6 - (anchor - 1) + 7) % 7
-		return first(y, m, d-back, zone), first(y, m, d-back+7, zone)
-	case Month:
-		start = monthStart(y, m, anchor, zone)
-		if t.Before(start) {
-			return monthStart(y, m-1, anchor, zone), start
+		end = start.Add(time.Hour)
+		shifted, shifts := t.ZoneBounds()
+		if start.Before(shifted) {
+			start = shifted
 		}
-		return start, monthStart(y, m+1, anchor, zone)
+		if !shifts.IsZero() && shifts.Before(end) {
+			end = shifts
+		}
+		return start, end
+	case Day:
+		return holding(t, func(n int) time.Time { return first(y, m, d+n, zone) })
+	case Week:
+		d -= (int(t.Weekday()) + 6 - (anchor - 1) + 7) % 7
+		return holding(t, func(n int) time.Time { return first(y, m, d+7*n, zone) })
+	case Month:
+		if t.Before(monthStart(y, m, anchor, zone)) {
+			m--
+		}
+		return holding(t, func(n int) time.Time { return monthStart(y, m+time.Month(n), anchor, zone) })
 	}
 	return time.Time{}, time.Time{}
 }
 
+// holding is the window from begin(0) to begin(1), or the one after it, whichever holds t:
+// a clock that goes back over midnight shows the day before after the next one began.
+func holding(t time.Time, begin func(n int) time.Time) (start, end time.Time) {
+	if end = begin(1); t.Before(end) {
+		return begin(0), end
+	}
+	return end, begin(2)
+}
+
 // first is the first instant of a date, which need not exist: days beyond a month
-// belong to the next. Where the clocks skip midnight, it is the instant after.
+// belong to the next. Where the clocks skip midnight, it is the instant after; where
+// they show it twice, the first of the two.
 func first(y int, m time.Month, d int, zone *time.Location) time.Time {
 	y, m, d = time.Date(y, m, d, 12, 0, 0, 0, time.UTC).Date()
 	t := time.Date(y, m, d, 0, 0, 0, 0, zone)
@@ -96,6 +115,13 @@ func first(y int, m time.Month, d int, zone *time.Location) time.Time {
 	}
 	for before(t) { // a skipped hour, or day, is read before the gap
 		t = t.Add(15 * time.Minute)
+	}
+	if shifted, _ := t.ZoneBounds(); !shifted.IsZero() {
+		_, was := shifted.Add(-1).Zone()
+		_, is := t.Zone()
+		if earlier := t.Add(time.Duration(is-was) * time.Second); earlier.Before(shifted) && !before(earlier) {
+			t = earlier
+		}
 	}
 	return t
 }
