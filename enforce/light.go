@@ -58,7 +58,7 @@ func (m *lights) of(provider string) *light {
 
 // turn moves the window of seconds on.
 func (x *light) turn(sec int64) {
-	if sec-x.at >= 60 {
+	if sec-x.at >= 60 || x.at-sec >= 60 { // or the clock was set back
 		x.calls, x.limit, x.at = [60]int64{}, [60]int64{}, sec
 		return
 	}
@@ -123,7 +123,7 @@ func (x *light) judge(p *LightPolicy, now time.Time) (color, why string) {
 			delete(x.rooms, k)
 			continue
 		}
-		if left := Percent(r.Remaining / r.Limit * 100_000); left < least {
+		if left := Percent(min(1, r.Remaining/r.Limit) * 100_000); left < least {
 			least, why = left, fmt.Sprintf("%s of the %s limit is left", left, r.Dimension)
 		}
 	}

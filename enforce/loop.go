@@ -502,6 +502,7 @@ func (a *applier) record(rec Record) error {
 		return nil
 	}
 	started := time.Now()
+	wall := started.UnixMicro()
 	n := 0
 	a.entries, a.received = a.entries[:0], a.received[:0]
 	first := true
@@ -515,7 +516,7 @@ func (a *applier) record(rec Record) error {
 			first = false
 		}
 		for i := range a.entries {
-			if err := l.apply(&a.entries[i], a.received[i]); err != nil {
+			if err := l.apply(&a.entries[i], a.received[i], wall); err != nil {
 				l.broken = true
 				return err
 			}
@@ -575,8 +576,11 @@ func (a *applier) record(rec Record) error {
 	return nil
 }
 
-// apply moves the counters, what is pending, and what only watches.
-func (l *Loop) apply(e *schema.Entry, received int64) error {
+// apply moves the counters, what is pending, and what only watches. wall is the clock, in
+// microseconds: instants of recording never step back, so where the clock was ahead and
+// was set right they stay ahead, and no window would be open that they are in.
+func (l *Loop) apply(e *schema.Entry, received, wall int64) error {
+	e.RecordedAt, l.clock = min(e.RecordedAt, wall), min(l.clock, wall)
 	if e.RecordedAt/60e6 > l.clock/60e6 { // a minute is over, also while the log is read again
 		l.kill.history.advance(e.RecordedAt * 1000)
 	}
