@@ -401,15 +401,14 @@ func (a *api) directives(c *gin.Context, key schema.Key) error {
 		}
 	}
 	have, _ := directive.ParseVersion(strings.Trim(c.GetHeader("If-None-Match"), `"`))
-	s, changed := a.l.feed.Poll(c.Request, viewer(key), have, wait)
+	set, at, changed := a.l.feed.Poll(c.Request, viewer(key), have, wait)
+	c.Header("ETag", strconv.Quote(at.String()))
 	if !changed {
-		c.Header("ETag", strconv.Quote(have.String()))
 		c.Status(http.StatusNotModified)
 		c.Writer.WriteHeaderNow()
 		return nil
 	}
-	c.Header("ETag", strconv.Quote(s.Version.String()))
-	c.JSON(http.StatusOK, s)
+	c.Data(http.StatusOK, "application/json; charset=utf-8", set)
 	return nil
 }
 
@@ -604,7 +603,7 @@ func ownCall(c *directive.Call, key schema.Key) error {
 		return forbidden("key %s may not act for tenant %s", key.Name, c.Tenant)
 	}
 	for _, v := range []string{c.Tenant, c.User, c.Feature, c.Workflow, c.Agent, c.Model, c.RunID, c.TraceID, c.SpanID, c.Provider, c.Tool} {
-		if len(v) > 1024 {
+		if len(v) > maxValue {
 			return badInput("a value of the call is longer than 1,024 bytes")
 		}
 	}

@@ -628,6 +628,9 @@ func (l *Loop) blockUnpriced(g *Guard, e *schema.Entry) {
 		h.Touched = now.UnixNano()
 		return
 	}
+	if a.Pinned >= mostUnpriced {
+		return // who makes model names up fills neither the memory nor the limiters' sets
+	}
 	values, run := l.ledger.Scope(a)
 	values["model"] = c.Model
 	h := &live{account: a, guard: g, Key: []byte(a.Key()), Start: a.Start, End: a.End, Scoped: scopeText(values, run), Tenant: values["tenant"], Index: -1, Version: l.version, Touched: now.UnixNano()}
@@ -641,10 +644,16 @@ func (l *Loop) blockUnpriced(g *Guard, e *schema.Entry) {
 	}
 	h.Reason = fmt.Sprintf("%s: model %s has no price, and this guard refuses what it cannot price; give it one, or see `flyball prices check`", g.Name, c.Model)
 	l.live[id] = h
-	a.Pinned++
+	if a.Pinned++; a.Pinned == mostUnpriced {
+		h.Reason += "; there are so many by now that no further one is refused by its name"
+	}
 	l.put(h)
 	l.event(h.event("directive", now))
 }
+
+// mostUnpriced is how many models without a price are refused in one scope, what else holds
+// there among them.
+const mostUnpriced = 200
 
 // restoreLive reads the directives that held and ties them to guards and accounts.
 func (l *Loop) restoreLive() error {

@@ -27,6 +27,7 @@ const (
 	giveUpPosting = time.Hour        // a reported call that nobody takes
 	lateSettle    = 24 * time.Hour   // after a lease ran out, until it cannot be settled any more
 	maxLeases     = 1_000_000
+	maxValue      = 1024              // bytes of a name or an id of a call
 	maxTokens     = 1_000_000_000_000 // of one count of a call: beyond, it is a mistake
 )
 
@@ -566,6 +567,14 @@ func (l *Loop) openToken(token, key string) (*promise, error) {
 	return p, nil
 }
 
+// revive readies a lease that the book has no more, as its token has it. It is counted on
+// the accounts of the policy that is in force now, not of the one that it was made under.
+func (l *Loop) revive(p *promise) (err error) {
+	p.Posted = l.book.seen.call(&p.Call, p.Response)
+	p.Accounts, err = l.refs(&p.Call, time.Unix(0, p.Made))
+	return err
+}
+
 // Heartbeat keeps a lease open. A lease that the server has lost comes back.
 func (l *Loop) Heartbeat(token, key string) (Lease, error) {
 	p, err := l.openToken(token, key)
@@ -588,7 +597,9 @@ func (l *Loop) Heartbeat(token, key string) (Lease, error) {
 	case held == nil && now.UnixNano() > p.Expires+int64(leaseGrace):
 		return Lease{}, gone("the lease ran out")
 	case held == nil:
-		p.Posted = l.book.seen.call(&p.Call, p.Response)
+		if err := l.revive(p); err != nil {
+			return Lease{}, err
+		}
 		if err := l.addPromise(p); err != nil {
 			return Lease{}, err
 		}
@@ -636,6 +647,11 @@ func (l *Loop) Settle(ctx context.Context, token, key string, u Settlement) erro
 	if err != nil {
 		return err
 	}
+	for _, v := range []string{u.Model, u.Provider, u.TraceID, u.SpanID, u.ResponseID} {
+		if len(v) > maxValue {
+			return badInput("a value of the settlement is longer than 1,024 bytes")
+		}
+	}
 	now := time.Now()
 	l.mu.Lock()
 	held := l.book.leases[p.ID]
@@ -651,6 +667,10 @@ func (l *Loop) Settle(ctx context.Context, token, key string, u Settlement) erro
 	}
 	o := &own{Op: "settle", ID: p.ID, Usage: &u, At: now.UnixNano()}
 	if held == nil { // it ran out, or is of before a restore: what was spent still counts
+		if err := l.revive(p); err != nil {
+			l.mu.Unlock()
+			return err
+		}
 		o.Promise = []*promise{p}
 	}
 	model, provider := p.Call.Model, p.Call.Provider

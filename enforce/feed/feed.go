@@ -83,6 +83,7 @@ type view struct {
 	version directive.Version
 	digest  uint64
 	ring    []event
+	bytes   int           // of the ring's data
 	news    chan struct{} // closed by the next change
 	used    time.Time
 	full    []byte // the whole set as it was sent last
@@ -92,6 +93,19 @@ type view struct {
 type event struct {
 	from, version directive.Version
 	data          []byte
+}
+
+// ringBytes bounds what a view keeps for those who reconnect: a policy may change ten
+// thousand directives at once, many times. Who missed more is sent the whole set.
+const ringBytes = 4 << 20
+
+// keep adds a change to the view's ring, and lets the oldest go.
+func (v *view) keep(e event, most int) {
+	gone := 0
+	for v.bytes += len(e.data); gone < len(v.ring) && (len(v.ring)-gone >= most || v.bytes > ringBytes); gone++ {
+		v.bytes -= len(v.ring[gone].data)
+	}
+	v.ring = append(slices.Delete(v.ring, 0, gone), e)
 }
 
 // New starts with a set.
@@ -126,7 +140,7 @@ func (f *Feed) Reset(s directive.State) {
 		f.held[d.ID] = newEntry(d)
 	}
 	for _, v := range f.views {
-		v.ring, v.full = v.ring[:0], nil
+		v.ring, v.bytes, v.full = nil, 0, nil
 		f.measure(v)
 		v.version = s.Version
 		v.wake()
@@ -228,11 +242,7 @@ func (f *Feed) Publish(c directive.Change) {
 		if err != nil {
 			panic("BUG: change has no JSON: " + err.Error())
 		}
-		if len(v.ring) == f.o.History {
-			copy(v.ring, v.ring[1:])
-			v.ring = v.ring[:len(v.ring)-1]
-		}
-		v.ring = append(v.ring, event{out.From, c.Version, data})
+		v.keep(event{out.From, c.Version, data}, f.o.History)
 		v.version, v.full = c.Version, nil
 		v.wake()
 	}
@@ -381,29 +391,30 @@ func (f *Feed) ServeSSE(w http.ResponseWriter, r *http.Request, who Viewer) {
 }
 
 // Poll waits up to wait for a set that is not at the version the caller has, and
-// returns it; false where nothing changed.
-func (f *Feed) Poll(r *http.Request, who Viewer, have directive.Version, wait time.Duration) (directive.State, bool) {
+// returns it as JSON with its version; false where nothing changed. Who asks at about the
+// same time gets the same bytes, so that a thousand who poll cost one sorting of the set.
+func (f *Feed) Poll(r *http.Request, who Viewer, have directive.Version, wait time.Duration) (set []byte, at directive.Version, changed bool) {
 	end := time.NewTimer(wait)
 	defer end.Stop()
 	for {
 		f.mu.Lock()
 		v := f.view(who)
 		if v.version != have {
-			s := f.stateOf(v)
+			set, at = f.fullOf(v), v.version
 			f.mu.Unlock()
-			return s, true
+			return set, at, true
 		}
 		news, closed := v.news, f.closed
 		f.mu.Unlock()
 		if closed || wait <= 0 {
-			return directive.State{}, false
+			return nil, have, false
 		}
 		select {
 		case <-news:
 		case <-end.C:
-			return directive.State{}, false
+			return nil, have, false
 		case <-r.Context().Done():
-			return directive.State{}, false
+			return nil, have, false
 		}
 	}
 }

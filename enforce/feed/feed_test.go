@@ -211,20 +211,49 @@ func TestPoll(t *testing.T) {
 	s := serve(t, Options{})
 	who := Viewer{Key: "*", Allow: func(string) bool { return true }}
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	state, changed := s.Poll(r, who, directive.Version{}, 0)
-	if !changed {
-		t.Fatal("want the set")
+	set, at, changed := s.Poll(r, who, directive.Version{}, 0)
+	var state directive.State
+	if err := json.Unmarshal(set, &state); !changed || err != nil || state.Version != at {
+		t.Fatalf("want the set, got %s at %s, %v", set, at, err)
 	}
-	if _, changed := s.Poll(r, who, state.Version, 20*time.Millisecond); changed {
+	// Whoever asks at about the same time gets the same bytes.
+	if again, _, _ := s.Poll(r, who, directive.Version{}, 0); &again[0] != &set[0] {
+		t.Error("the set was made twice")
+	}
+	if _, _, changed := s.Poll(r, who, at, 20*time.Millisecond); changed {
 		t.Fatal("nothing changed")
 	}
 	go func() {
 		time.Sleep(20 * time.Millisecond)
 		s.publish(t, directive.Change{Upsert: []directive.Directive{block("a", "t", "r")}})
 	}()
-	if next, changed := s.Poll(r, who, state.Version, 10*time.Second); !changed || len(next.Directives) != 1 {
-		t.Fatal("the change did not end the wait")
+	set, at, changed = s.Poll(r, who, at, 10*time.Second)
+	if err := json.Unmarshal(set, &state); !changed || err != nil || len(state.Directives) != 1 || state.Version != at {
+		t.Fatalf("the change did not end the wait: %s at %s", set, at)
 	}
+}
+
+// TestRingIsBounded: changes are kept for who reconnects, so many and so large ones, the
+// latest always.
+func TestRingIsBounded(t *testing.T) {
+	f := func(most, size, changes, want int) {
+		t.Helper()
+		v := &view{}
+		for i := range changes {
+			v.keep(event{version: directive.Version{Epoch: 1, Revision: uint64(i)}, data: make([]byte, size)}, most)
+		}
+		bytes := 0
+		for _, e := range v.ring {
+			bytes += len(e.data)
+		}
+		if len(v.ring) != want || v.bytes != bytes || v.ring[want-1].version.Revision != uint64(changes-1) {
+			t.Errorf("%d changes of %d bytes: %d are kept with %d bytes counted as %d, want %d", changes, size, len(v.ring), bytes, v.bytes, want)
+		}
+	}
+	f(1024, 100, 5000, 1024)
+	f(1024, 1<<20, 100, 4)
+	f(1024, 5<<20, 3, 1)
+	f(2, 10, 1, 1)
 }
 
 // TestSilentFollower connects limiters that never read. They hold nobody up, and lose
