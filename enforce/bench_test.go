@@ -112,3 +112,39 @@ func BenchmarkCheck(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkBudgets is what a reader's list costs beside 200,000 accounts, during which
+// nothing else is decided.
+func BenchmarkBudgets(b *testing.B) {
+	store, err := state.Open(state.Options{Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close()
+	l, _, err := New(Options{Store: store, Pricer: scriptPrices})
+	if err != nil {
+		b.Fatal(err)
+	}
+	l.log = &memoryLog{}
+	now := time.Now()
+	for i := range 65_000 {
+		e := schema.Entry{Sign: 1, Version: 1}
+		e.Tenant, e.Start, e.RecordedAt, e.Model, e.Provider = fmt.Sprintf("tenant-%d", i%50), now.UnixNano(), now.UnixMicro(), "m-5", "openai"
+		e.Posting.Identity[schema.Run], e.Posting.Identity[schema.User] = fmt.Sprintf("run-%d", i), fmt.Sprintf("user-%d", i%5000)
+		e.Posting.Kind, e.Posting.ModelCalls, e.Posting.Status = schema.KindModel, 1, schema.CostPriced
+		e.Posting.Cost = schema.Money(i) * 1000
+		e.Posting.Exposure = e.Posting.Cost
+		e.Posting.Tokens.Input = uint64(i)
+		if err := l.ledger.Apply(&e, now.UnixMilli()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	accounts, _, _ := l.ledger.Stats()
+	b.ReportAllocs()
+	for b.Loop() {
+		if got := l.Budgets(func(string) bool { return true }, "", 100); len(got) != 100 {
+			b.Fatal(len(got))
+		}
+	}
+	b.ReportMetric(float64(accounts), "accounts")
+}

@@ -3,11 +3,14 @@ package enforce
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/big"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/flyball/flyball/enforce/directive"
+	"github.com/flyball/flyball/schema"
 )
 
 // TestUnpricedModelsAreBounded: who makes model names up fills neither the memory nor the
@@ -64,5 +67,60 @@ func TestSettlementIsBounded(t *testing.T) {
 	}
 	if err := s.loop.Settle(t.Context(), l[0].Lease, "k", Settlement{ResponseID: long[1:]}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBudgetsNearestFirst: a list of budgets holds everything up while it is made, so all
+// accounts are only weighed; the list is the nearest to their limits all the same, of the
+// tenants that the reader may see.
+func TestBudgetsNearestFirst(t *testing.T) {
+	s := newScript(t, t.TempDir())
+	s.policy = []byte(`guards:
+  - {name: user, scope: [tenant, user], measure: cost, window: {calendar: month, tz: UTC}, limit: "1000", ladder: [{at: 100%, do: soft_block}], outcome: pause}
+  - {name: calls, scope: [tenant, user], measure: model_calls, window: {rolling: 1h}, limit: "1000000", ladder: [{at: 100%, do: throttle}], outcome: pause}
+  - {name: org, scope: [org], measure: cost, window: {calendar: month, tz: UTC}, limit: "100000", ladder: [{at: 100%, do: warn}], outcome: pause}
+`)
+	s.start()
+	defer func() { _ = s.store.Close() }()
+	const users = 97
+	for i := range users {
+		u := (i * 31) % users // in no order
+		s.post(s.entry(0, map[string]string{"tenant": fmt.Sprint("t-", u%2), "user": fmt.Sprint("u-", u), "cost": fmt.Sprint(u + 1)}))
+	}
+	f := func(allow func(string) bool, guard string, most int, want ...string) {
+		t.Helper()
+		var got []string
+		for _, b := range s.loop.Budgets(allow, guard, most) {
+			got = append(got, b.Guard+" "+b.Scope+" "+b.Spend)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("the first %d of %q are %q, want %q", most, guard, got, want)
+		}
+	}
+	all := func(string) bool { return true }
+	even := func(tenant string) bool { return tenant == "t-0" }
+	f(all, "", 3, "user user u-96 of tenant t-0 $97", "user user u-95 of tenant t-1 $96", "user user u-94 of tenant t-0 $95")
+	f(even, "", 2, "user user u-96 of tenant t-0 $97", "user user u-94 of tenant t-0 $95")
+	f(all, "org", 5, "org the whole org $4753")
+	f(even, "org", 5)
+	if n := len(s.loop.Budgets(all, "", 10_000)); n != 2*users+1 {
+		t.Errorf("%d budgets, want %d", n, 2*users+1)
+	}
+}
+
+// TestFloat: what is shown and compared roughly is near the exact sum, whatever its sign.
+func TestFloat(t *testing.T) {
+	for _, v := range []int64{0, 1, -1, 5, -5, 1 << 62, -1 << 62} {
+		s := schema.SumOf(v)
+		if got := float(s); got != float64(v) {
+			t.Errorf("%s is %g, want %g", s, got, float64(v))
+		}
+		for range 3 { // beyond what 64 bits hold
+			s = s.Plus(s).Plus(s)
+		}
+		want, _ := new(big.Float).SetInt(s.Big()).Float64()
+		if got := float(s); math.Abs(got-want) > math.Abs(want)/(1<<50) {
+			t.Errorf("%s is %g, want %g", s, got, want)
+		}
 	}
 }

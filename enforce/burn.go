@@ -2,6 +2,7 @@ package enforce
 
 import (
 	"encoding/json"
+	"math"
 	"math/big"
 	"slices"
 	"time"
@@ -85,8 +86,11 @@ func (g *Guard) shared() bool {
 func (g *Guard) windowName() string { return ledger.UnitNames[g.family.Window.Unit] }
 
 func float(s schema.Sum) float64 {
-	f, _ := new(big.Float).SetInt(s.Big()).Float64()
-	return f
+	if s.Sign() < 0 {
+		return -float(s.Neg())
+	}
+	hi, lo := s.Words()
+	return math.Ldexp(float64(hi), 64) + float64(lo)
 }
 
 // useUsed begins to measure the guards of a policy that was put in force, and lets go

@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -432,48 +433,67 @@ func (l *Loop) Charge(c directive.Call, u Settlement, cost schema.Money, key str
 }
 
 // Budgets are the guards and the accounts they look at that a reader may see, the
-// nearest to their limits first.
+// nearest to their limits first. Nothing is decided meanwhile, so every account is only
+// weighed, and what is worked out for a reader is worked out for those that he gets.
 func (l *Loop) Budgets(allow func(tenant string) bool, guard string, most int) []Budget {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	type row struct {
-		b    Budget
+		g    *Guard
+		a    *ledger.Account
 		used float64
 	}
+	nearest := func(rows []row) []row {
+		slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(b.used, a.used) })
+		return rows[:min(most, len(rows))]
+	}
+	limits := map[*Guard]float64{}
+	for i := range l.policy.Guards {
+		if g := &l.policy.Guards[i]; len(g.rungs) > 0 && (guard == "" || g.Name == guard) {
+			limit, _ := g.limit.Float64()
+			limits[g] = max(limit, 1)
+		}
+	}
+	allowed := map[string]bool{}
 	var rows []row
+	least := math.Inf(-1) // of those that are kept
 	l.ledger.Each(func(a *ledger.Account) bool {
 		if !a.Live(now) {
 			return true
 		}
+		tenant, bound := l.ledger.Tenant(a)
+		if !bound {
+			tenant = schema.AllTenants
+		}
+		may, known := allowed[tenant]
+		if !known {
+			may = allow(tenant)
+			allowed[tenant] = may
+		}
+		if !may {
+			return true
+		}
 		for _, g := range l.byFamily[a.Family] {
-			if guard != "" && g.Name != guard || len(g.rungs) == 0 {
-				continue
-			}
-			values, _ := l.ledger.Scope(a)
-			if t, bound := values["tenant"]; bound && !allow(t) || !bound && !allow(schema.AllTenants) {
+			limit, asked := limits[g]
+			if !asked {
 				continue
 			}
 			l.ledger.Advance(a, now)
-			b := l.budget(g, a)
-			v, _ := g.measure.value(g, a, &a.Counts).Big().Float64()
-			limit, _ := g.limit.Float64()
-			rows = append(rows, row{b, v / max(limit, 1)})
+			used := float(g.measure.value(g, a, &a.Counts)) / limit
+			if used <= least {
+				continue
+			}
+			if rows = append(rows, row{g, a, used}); len(rows) >= 2*most {
+				rows = nearest(rows)
+				least = rows[len(rows)-1].used
+			}
 		}
 		return true
 	})
-	slices.SortFunc(rows, func(a, b row) int {
-		switch {
-		case a.used > b.used:
-			return -1
-		case a.used < b.used:
-			return 1
-		}
-		return 0
-	})
-	out := make([]Budget, 0, min(most, len(rows)))
-	for _, r := range rows[:min(most, len(rows))] {
-		out = append(out, r.b)
+	out := []Budget{}
+	for _, r := range nearest(rows) {
+		out = append(out, l.budget(r.g, r.a))
 	}
 	return out
 }

@@ -507,6 +507,16 @@ func (l *Ledger) Scope(a *Account) (values map[string]string, run string) {
 	return values, run
 }
 
+// Tenant reads whose an account is out of its key; false where it is of all tenants, or of
+// a guard that is gone.
+func (l *Ledger) Tenant(a *Account) (tenant string, bound bool) {
+	if a.Family < 0 || l.families[a.Family].Org {
+		return "", false
+	}
+	n, size := binary.Uvarint([]byte(a.key[17:min(len(a.key), 17+binary.MaxVarintLen64)]))
+	return a.key[17+size:][:n], true
+}
+
 // Key names the account; it is the same as long as scope and window are.
 func (a *Account) Key() string { return a.key }
 
