@@ -381,8 +381,16 @@ func (a *api) stream(c *gin.Context, key schema.Key) error {
 	if err := a.l.presented(c.Request); err != nil {
 		return err
 	}
-	a.l.feed.ServeSSE(c.Writer, c.Request, viewer(key))
+	who := viewer(key)
+	who.Still = func() bool { return a.still(c.Request, key) }
+	a.l.feed.ServeSSE(c.Writer, c.Request, who)
 	return nil
+}
+
+// still reports whether a request would be let in as the same key with the same rights.
+func (a *api) still(r *http.Request, key schema.Key) bool {
+	now, err := a.keys().Authenticate(r)
+	return err == nil && now.Name == key.Name && now.Role == key.Role && viewer(now).Key == viewer(key).Key
 }
 
 func (a *api) directives(c *gin.Context, key schema.Key) error {

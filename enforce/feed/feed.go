@@ -253,6 +253,9 @@ type Viewer struct {
 	Key   string
 	Allow func(tenant string) bool
 	Org   bool // may see what the whole organisation spends
+	// Still reports whether he may go on following; nil is yes. It is asked at each
+	// heartbeat, since keys are taken back while connections last.
+	Still func() bool
 }
 
 func (f *Feed) view(w Viewer) *view {
@@ -382,6 +385,9 @@ func (f *Feed) ServeSSE(w http.ResponseWriter, r *http.Request, who Viewer) {
 			return
 		case <-news:
 		case <-beat.C:
+			if who.Still != nil && !who.Still() {
+				return
+			}
 			data, _ := json.Marshal(map[string]any{"valid_until": time.Now().UTC().Add(f.o.Valid)})
 			if send("alive", last, data) != nil {
 				return

@@ -328,3 +328,42 @@ func BenchmarkPublish(b *testing.B) {
 		i++
 	}
 }
+
+// TestFollowerLosesItsKey: a connection ends with the right to it, not when it happens to
+// be cut off.
+func TestFollowerLosesItsKey(t *testing.T) {
+	var may atomic.Bool
+	may.Store(true)
+	f := New(Options{Heartbeat: 10 * time.Millisecond}, directive.State{Version: directive.Version{Epoch: 1, Revision: 1}})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.ServeSSE(w, r, Viewer{Key: "*", Allow: func(string) bool { return true }, Still: may.Load})
+	}))
+	defer srv.Close()
+	defer f.Close()
+	resp, err := http.Get(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	alive, in := 0, bufio.NewScanner(resp.Body)
+	for in.Scan() {
+		if in.Text() == "event: alive" {
+			if alive++; alive == 3 {
+				may.Store(false)
+			}
+		}
+	}
+	if alive < 3 || alive > 4 || f.Connections() != 0 && !waits(func() bool { return f.Connections() == 0 }) {
+		t.Errorf("%d signs of life, %d connections", alive, f.Connections())
+	}
+}
+
+func waits(f func() bool) bool {
+	for range 200 {
+		if f() {
+			return true
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return false
+}
