@@ -33,7 +33,7 @@ func (c closed) row() row {
 
 // closes reads what is closed; "" is every period.
 func (a *API) closes(ctx context.Context, r *request, period string) ([]closed, error) {
-	q := r.question()
+	q := r.then()
 	if period != "" {
 		q.vars["Filter"] = "period = " + q.bind("period", "String", period)
 	}
@@ -82,7 +82,10 @@ func (a *API) closeReport(ctx context.Context, r *request) (any, error) {
 	start, _ := month(period)
 	// A zone is less than a day from UTC.
 	r.from, r.to = start.AddDate(0, 0, -1), start.AddDate(0, 1, 1)
-	q := r.question()
+	if err := a.rollup(ctx, r); err != nil {
+		return nil, err
+	}
+	q := r.then()
 	q.rangeArgs(r)
 	q.bind("period", "String", period)
 	q.paging(r, r.limit)
@@ -113,8 +116,9 @@ func (a *API) closeReport(ctx context.Context, r *request) (any, error) {
 		r.columns = append(r.columns, "frozen", "current", "adjustment", "currency")
 	}
 	more := all > uint64(r.offset+len(out))
-	answer := row{"period": period, "rows": out, "total": total, "closes": closes, "truncated": more, "next": r.next(len(out), more), "as_of": time.Now().UTC().Format(time.RFC3339)}
-	fx.say(r, answer)
+	answer := row{"period": period, "rows": out, "total": total, "closes": closes, "truncated": more, "next": r.next(len(out), more)}
+	r.known(answer)
+	fx.say(r, answer, fxRounding)
 	return answer, nil
 }
 
@@ -130,7 +134,7 @@ func (a *API) closeIn(ctx context.Context, r *request, period string, list []clo
 			own.to = c.to
 		}
 	}
-	q := r.question()
+	q := own.then()
 	q.rangeArgs(&own)
 	q.bind("period", "String", period)
 	fx, err := a.currency(ctx, r, q)

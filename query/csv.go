@@ -57,7 +57,8 @@ func (a *API) writeCSV(r *request, answer row) {
 			object, name, nested := strings.Cut(c, ".")
 			v := m[object]
 			if nested {
-				v = v.(row)[name]
+				of, _ := v.(row) // null has no fields
+				v = of[name]
 			}
 			cells[i] = csvCell(v)
 		}

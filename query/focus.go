@@ -551,7 +551,7 @@ func (a *API) focus(ctx context.Context, r *request) (any, error) {
 	if err := a.journalHas(ctx, r, "a FOCUS file is made of entries; begin later, or use GET /api/v1/spend?interval=1d, which is made of sums"); err != nil {
 		return nil, err
 	}
-	q := r.question()
+	q := r.then()
 	q.rangeArgs(r)
 	fx, err := a.currency(ctx, r, q)
 	if err != nil {
@@ -595,7 +595,10 @@ func (q *question) breaks(prices UnitPrices) {
 // focusSheet reads the entries and makes the rows.
 func (a *API) focusSheet(ctx context.Context, r *request, fx conversion) (*sheet, error) {
 	zone := "'" + quoteZone(r.zone) + "'"
-	q := r.question()
+	q, err := a.thenRuns(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	q.runRange(r)
 	q.vars["Day"] = "toDateTime(toStartOfDay(toDateTime(j.started_at, 'UTC'), " + zone + "), 'UTC')"
 	q.vars["RunDay"] = "toDateTime(toStartOfDay(toDateTime(r.started_at, 'UTC'), " + zone + "), 'UTC')"
@@ -604,7 +607,7 @@ func (a *API) focusSheet(ctx context.Context, r *request, fx conversion) (*sheet
 	q.breaks(a.o.Prices)
 	s := newSheet(r.zone)
 	groups := 0
-	err := a.ask(ctx, r, "focus.sql", q, func(get func(string) any) {
+	err = a.ask(ctx, r, "focus.sql", q, func(get func(string) any) {
 		groups++
 		n := func(name string) int64 { return get(name).(int64) }
 		text := func(name string) string { return get(name).(string) }
