@@ -256,19 +256,33 @@ func (a *API) closeMonth(c *gin.Context) (row, error) {
 	for i, t := range tenants {
 		zone := a.zone(&request{tenants: []string{t}})
 		d := closed{tenant: t, period: in.Period, zone: zone.String(), by: key.Name, at: now.Truncate(time.Microsecond), booked: booked,
-			from: startOfDay(start, zone).UTC(), to: startOfDay(start.AddDate(0, 1, 0), zone).UTC(), cost: new(big.Int)}
+			from: schema.StartOfDay(start, zone).UTC(), to: schema.StartOfDay(start.AddDate(0, 1, 0), zone).UTC(), cost: new(big.Int)}
 		if d.to.After(boundary) {
 			first := d.to.Add(24*time.Hour - 1).Truncate(24 * time.Hour)
 			return nil, problem{http.StatusConflict, fmt.Sprintf("%s of tenant %s ends at %s and is closed with whole UTC days: close it from %s on, or with as_of=%s or later", in.Period, t, d.to.Format(time.RFC3339), first.Format(time.RFC3339), first.AddDate(0, 0, -1).Format(time.DateOnly))}
 		}
 		list[i] = d
 	}
-	out := []row{}
 	for i := range list {
 		if err := a.freeze(ctx, r, &list[i]); err != nil {
 			return nil, err
 		}
-		out = append(out, list[i].row())
+	}
+	// Of two at the same time one is stored. What is answered is what is stored.
+	stored, err := a.closes(ctx, r, in.Period)
+	if err != nil {
+		return nil, err
+	}
+	out := []row{}
+	for _, c := range stored {
+		mine := slices.IndexFunc(list, func(l closed) bool { return l.tenant == c.tenant })
+		switch {
+		case mine < 0:
+		case list[mine].at.Equal(c.at) && list[mine].by == c.by && list[mine].booked.Equal(c.booked):
+			out = append(out, c.row())
+		default:
+			already = append(already, c.tenant)
+		}
 	}
 	a.o.Logger.Info("month closed", "period", in.Period, "tenants", strings.Join(tenants, ","), "by", key.Name, "as_of", boundary)
 	return row{"period": in.Period, "closed": out, "already": already}, nil

@@ -249,7 +249,7 @@ func (r *request) base() (from, to time.Time, err error) {
 
 // before is when a time began that is as long as the given one and ends where it begins.
 func before(from, to time.Time) time.Time {
-	day := func(t time.Time) bool { return startOfDay(t, t.Location()).Equal(t) }
+	day := func(t time.Time) bool { return schema.StartOfDay(t, t.Location()).Equal(t) }
 	switch {
 	case !day(from) || !day(to):
 		return from.Add(from.Sub(to))
@@ -258,7 +258,7 @@ func before(from, to time.Time) time.Time {
 		return monthStart(from, -months)
 	}
 	date := func(t time.Time) time.Time { return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC) }
-	return startOfDay(date(from).Add(date(from).Sub(date(to))), from.Location())
+	return schema.StartOfDay(date(from).Add(date(from).Sub(date(to))), from.Location())
 }
 
 // movers answers what changed most between two times, and why.

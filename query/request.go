@@ -125,24 +125,13 @@ func (r *request) instant(name string) (*time.Time, error) {
 		if derr != nil {
 			return nil, badRequest("%s %q: want RFC 3339 or a date, e.g. 2026-11-29T10:00:00Z or 2026-11-29", name, v)
 		}
-		t = startOfDay(day, r.zone)
+		t = schema.StartOfDay(day, r.zone)
 	}
 	// What ClickHouse's DateTime can hold, with a margin for rounding.
 	if t.Year() < 1971 || t.Year() > 2105 {
 		return nil, badRequest("%s %q: want a year from 1971 to 2105", name, v)
 	}
 	return &t, nil
-}
-
-// startOfDay is the first instant of a date in a zone. Where the clocks go
-// forward at midnight that is one o'clock.
-func startOfDay(day time.Time, zone *time.Location) time.Time {
-	y, m, d := day.Date()
-	t := time.Date(y, m, d, 0, 0, 0, 0, zone)
-	for t.Day() != d {
-		t = t.Add(15 * time.Minute)
-	}
-	return t
 }
 
 // quarters widens the time to whole quarters of an hour, which the rollups are made of.
