@@ -10,9 +10,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -256,6 +258,10 @@ func cell(v any) string {
 	case string:
 		if v == "" {
 			return "-"
+		}
+		// Names come from outside, and a terminal obeys what is in them.
+		if strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			v = strconv.QuoteToGraphic(v)
 		}
 		return v
 	case json.Number:

@@ -96,3 +96,12 @@ func TestMoversPrintAnotherCurrency(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
+
+// A name that would move the cursor, or look like another, is shown as what it is.
+func TestNamesDoNotSteerTheTerminal(t *testing.T) {
+	for in, want := range map[string]string{"quote v2": "quote v2", "a\x1b[2Jb": `"a\x1b[2Jb"`, "two\nlines\there": `"two\nlines\there"`, "\u202egnp.exe": `"\u202egnp.exe"`, "Zoë ✓": "Zoë ✓", "": "-"} {
+		if got := cell(in); got != want {
+			t.Errorf("%q: got %s, want %s", in, got, want)
+		}
+	}
+}
