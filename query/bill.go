@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/big"
 	"regexp"
 	"slices"
@@ -29,6 +30,7 @@ type bill struct {
 	lines    map[billKey]*billLine
 	usage    map[billKey]*usage // of usage reports, by the name of the model
 	rows     int64
+	counted  int64 // tokens, without regard to their sign
 	skipped  int64 // rows that are not about models
 	skippedC map[time.Time]*big.Int
 	unit     *big.Int // the finest digit of its amounts, 1e-12 of the currency, at most a hundredth
@@ -131,6 +133,17 @@ func (b *bill) in(code string) error {
 	return nil
 }
 
+// minorUnit is the least unit of a currency by ISO 4217, 1e-12 of it: a cent of most.
+func minorUnit(code string) int64 {
+	switch code {
+	case "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF", "XPF":
+		return schema.PicoPerUSD
+	case "BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND":
+		return schema.PicoPerUSD / 1000
+	}
+	return schema.PicoPerUSD / 100
+}
+
 // tokenKinds are the kinds of token that are priced apart, and which is the coarser
 // one that a bill may mean instead.
 var (
@@ -184,7 +197,7 @@ func (b *bill) report(k billKey, tokens int64, kinds map[string]int64) {
 	}
 }
 
-// add takes a row of the bill; tokens below zero are not known.
+// add takes a row of the bill; noTokens are not known, below zero they are given back.
 func (b *bill) add(k billKey, names []string, kind string, cost *big.Int, tokens int64) error {
 	b.rows++
 	l := b.lines[k]
@@ -204,7 +217,10 @@ func (b *bill) add(k billKey, names []string, kind string, cost *big.Int, tokens
 	}
 	of.cost.Add(of.cost, cost)
 	switch {
-	case tokens >= 0:
+	case tokens != noTokens:
+		if err := b.count(tokens); err != nil {
+			return badRequest("%s of %s: %v", k.item, k.day.Format(time.DateOnly), err)
+		}
 		l.tokens += tokens
 		of.tokens += tokens
 	case cost.Sign() != 0:
@@ -214,6 +230,29 @@ func (b *bill) add(k billKey, names []string, kind string, cost *big.Int, tokens
 }
 
 var decimalForm = regexp.MustCompile(`^-?[0-9]{1,30}(?:\.([0-9]{1,40}))?(?:[eE]([+-]?[0-9]{1,2}))?$`)
+
+// billBits is how large an amount may be: 200,000 of them are still an Int128.
+const billBits = 100
+
+// billTokens is how many tokens a bill may have.
+const billTokens = 1 << 60
+
+// count notes tokens, so that no sum of them overflows.
+func (b *bill) count(list ...int64) error {
+	for _, n := range list {
+		if n < 0 {
+			n = -n
+		}
+		if n < 0 || n > billTokens-b.counted {
+			return fmt.Errorf("more than %d tokens are nothing that anybody used", int64(billTokens))
+		}
+		b.counted += n
+	}
+	return nil
+}
+
+// noTokens stands for a number that a row does not tell.
+const noTokens = math.MinInt64
 
 // amount reads a decimal in units of so many 1e-12 of the currency; it is rounded half even once.
 func (b *bill) amount(text string, unit int64) (*big.Int, error) {
@@ -245,7 +284,7 @@ func (b *bill) amount(text string, unit int64) (*big.Int, error) {
 		b.unit = finest
 	}
 	v := schema.RoundHalfEven(r)
-	if v.BitLen() > 100 {
+	if v.BitLen() > billBits {
 		return nil, fmt.Errorf("%q is no amount that anybody pays", text)
 	}
 	return v, nil
@@ -500,9 +539,9 @@ func (b *bill) openAI(r io.Reader) error {
 				}
 				if wanted {
 					names, kind := openAIItem(item)
-					tokens := int64(-1)
+					tokens := int64(noTokens)
 					if unit := res.Unit; kind != "" && (unit == nil || strings.EqualFold(*unit, "tokens")) && len(res.Quantity) > 0 {
-						if n, err := tokenCount(strings.Trim(string(res.Quantity), `"`), "tokens"); err == nil && n >= 0 {
+						if n, err := tokenCount(strings.Trim(string(res.Quantity), `"`), "tokens"); err == nil {
 							tokens = n
 						}
 					}
@@ -513,6 +552,9 @@ func (b *bill) openAI(r io.Reader) error {
 			case strings.HasPrefix(res.Object, "organization.usage.") && res.Input != nil:
 				if res.Model == nil || *res.Model == "" {
 					return badRequest("%s.model is missing; fetch the usage with group_by[]=model", where)
+				}
+				if err := b.count(*res.Input, res.Output); err != nil {
+					return badRequest("%s: %v", where, err)
 				}
 				var kinds map[string]int64
 				if res.Cached != nil { // the counts of input and output hold the others
@@ -608,6 +650,9 @@ func (b *bill) anthropic(r io.Reader) error {
 					if v < 0 {
 						return badRequest("%s: tokens below zero", where)
 					}
+					if err := b.count(v); err != nil {
+						return badRequest("%s: %v", where, err)
+					}
 					tokens += v
 				}
 				if wanted {
@@ -622,7 +667,7 @@ func (b *bill) anthropic(r io.Reader) error {
 			if err := b.in(res.Currency); err != nil {
 				return badRequest("%s.currency is %q: %v", where, res.Currency, err)
 			}
-			cost, err := b.amount(cents, schema.PicoPerUSD/100)
+			cost, err := b.amount(cents, minorUnit(b.currency))
 			if err != nil {
 				return badRequest("%s.amount %v", where, err)
 			}
@@ -640,7 +685,7 @@ func (b *bill) anthropic(r io.Reader) error {
 				item = "(no description)"
 			}
 			if wanted {
-				if err := b.add(billKey{utcDay(bk.from), provider, item}, names, tokenKind(res.TokenType), cost, -1); err != nil {
+				if err := b.add(billKey{utcDay(bk.from), provider, item}, names, tokenKind(res.TokenType), cost, noTokens); err != nil {
 					return err
 				}
 			}
@@ -663,19 +708,21 @@ func orNothing(raw json.RawMessage) string {
 	return string(raw[:min(len(raw), 40)])
 }
 
+// longestDay is that of a zone whose clocks go back.
+const longestDay = 25 * time.Hour
+
 // focusWanted are the columns of FOCUS 1.0 to 1.2 that a bill must have.
 var focusWanted = []string{"BilledCost", "BillingCurrency", "ChargeCategory", "ChargePeriodStart", "ChargePeriodEnd", "ProviderName", "ServiceCategory", "ServiceName"}
 
 // focusCSV reads a FOCUS file.
 func (b *bill) focusCSV(r io.Reader) error {
-	in := csv.NewReader(r)
+	in := csv.NewReader(schema.WithoutBOM(r))
 	in.ReuseRecord = true
 	head, err := in.Read()
 	if err != nil {
 		return badRequest("line 1: want the header of a FOCUS file (1.0 to 1.2, CSV): %v", err)
 	}
 	head = slices.Clone(head)
-	head[0] = strings.TrimPrefix(head[0], "\ufeff")
 	column := map[string]int{}
 	for i, name := range head {
 		if _, twice := column[name]; twice {
@@ -739,8 +786,8 @@ func (b *bill) focusCSV(r io.Reader) error {
 			sum.Add(sum, cost)
 			continue
 		}
-		tokens := int64(-1)
-		if unit := strings.ToLower(cell("ConsumedUnit")); strings.HasSuffix(unit, "tokens") {
+		tokens := int64(noTokens)
+		if unit := strings.ToLower(cell("ConsumedUnit")); strings.HasSuffix(unit, "tokens") && cell("ConsumedQuantity") != "" {
 			if tokens, err = tokenCount(cell("ConsumedQuantity"), unit); err != nil {
 				return wrong("ConsumedQuantity", "whole tokens")
 			}
@@ -752,7 +799,7 @@ func (b *bill) focusCSV(r io.Reader) error {
 			return wrong("ChargeCategory", "Usage, Purchase, Tax, Credit or Adjustment")
 		case category == "Tax" || category == "Credit":
 			item = category + ": " + firstOf(cell("ChargeDescription"), item)
-		case to.Sub(from) > 24*time.Hour: // a commitment, not the use of a model on a day
+		case to.Sub(from) > longestDay: // a commitment, not the use of a model on a day
 			item = fmt.Sprintf("%s (%s to %s)", item, from.Format(time.DateOnly), to.Format(time.DateOnly))
 		default:
 			for _, name := range []string{cell("SkuId"), cell("ResourceName"), cell("ResourceId"), cell("ServiceName")} {
@@ -764,7 +811,7 @@ func (b *bill) focusCSV(r io.Reader) error {
 				}
 			}
 		}
-		if cost.Sign() == 0 && tokens <= 0 {
+		if cost.Sign() == 0 && (tokens == noTokens || tokens == 0) {
 			continue
 		}
 		kind := ""

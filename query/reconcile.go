@@ -246,7 +246,7 @@ func (a *API) reconcileBill(c *gin.Context) (row, error) {
 	defer cancel()
 	b := newBill(window[0], window[1])
 	sum := sha256.New()
-	body := bufio.NewReaderSize(io.TeeReader(http.MaxBytesReader(c.Writer, c.Request.Body, billBytes), sum), 1<<20)
+	body := schema.WithoutBOM(bufio.NewReaderSize(io.TeeReader(http.MaxBytesReader(c.Writer, c.Request.Body, billBytes), sum), 1<<20))
 	switch source {
 	case "openai":
 		err = b.openAI(body)
@@ -261,6 +261,8 @@ func (a *API) reconcileBill(c *gin.Context) (row, error) {
 		return nil, problem{http.StatusRequestEntityTooLarge, fmt.Sprintf("the file has more than %d bytes; split it by days", large.Limit)}
 	case err != nil:
 		return nil, err
+	case b.from.IsZero() && window == [2]time.Time{}:
+		return nil, badRequest("the file has no rows, so that it is about no day")
 	case b.from.IsZero():
 		return nil, badRequest("the file has nothing of the days that were asked for; leave from and to out to take those of the file")
 	case b.rows == 0 && len(b.usage) > 0:
@@ -477,7 +479,11 @@ func (a *API) inUSD(currency string, day time.Time, v *big.Int) (*big.Int, schem
 	if !ok {
 		return nil, rate, badRequest("the bill is in %s, and no rate of it is known on %s or before; add one to the files of fx.files (date,currency,rate)", currency, day.Format(time.DateOnly))
 	}
-	return rate.ToUSD(v), rate, nil
+	usd := rate.ToUSD(v)
+	if usd.BitLen() > billBits {
+		return nil, rate, badRequest("the bill of %s comes to more than anybody pays at the rate %s", day.Format(time.DateOnly), rate)
+	}
+	return usd, rate, nil
 }
 
 // skipped is what the rows come to that are about something else.

@@ -543,3 +543,53 @@ func TestLineItemsOfOpenAI(t *testing.T) {
 	f("whisper-1, audio", "whisper-1", "")
 	f("web search tool calls", "web search tool calls", "")
 }
+
+// Marks in front, quotes, line ends, days of 25 hours, quantities that are given back,
+// and numbers that nobody has.
+func TestBillsAsTheyComeOutOfOtherPrograms(t *testing.T) {
+	s := newStore(t, withEuros(t))
+	tr := newTrace("t-1", "r", 1, nil)
+	s.post(tr.add(schema.KindModel, priced("1"), used("", schema.Tokens{Input: 10})))
+	head := `"BilledCost","BillingCurrency","ChargeCategory","ChargePeriodStart","ChargePeriodEnd","ProviderName","ServiceCategory","ServiceName","SkuId","SkuMeter","ConsumedQuantity","ConsumedUnit"` + "\r\n"
+	line := func(cost, currency, end, n string) string {
+		return strings.Join([]string{cost, currency, "Usage", "2026-03-10T00:00:00Z", end, "OpenAI", "AI and Machine Learning", `"a, ""b"""`, "openai/m-5", "Input Tokens", n, "Tokens\r\n"}, ",")
+	}
+	const day, long, month = "2026-03-11T00:00:00Z", "2026-03-11T01:00:00Z", "2026-04-10T00:00:00Z"
+	fields := []string{"model", "item", "theirs_usd", "their_tokens", "only_ours_usd", "priced_usd", "split_by"}
+	m := s.reconciled("source=focus", "\ufeff"+head+line("3", "USD", day, "30")+line("-2", "USD", long, "-20"))
+	equal(t, "given back", show(list(m["rows"]), fields...), "m-5  1 10 0 0 ")
+	m = s.reconciled("source=focus", "\ufeff"+head+line("3", "USD", day, "10")+line("-2", "USD", long, "-5"))
+	equal(t, "half given back", show(list(m["rows"]), fields...), "m-5  1 5 0 0 ")
+	m = s.reconciled("source=focus", head+line("1", "USD", month, ""))
+	equal(t, "a commitment", show(list(m["rows"])[:1], fields[:3]...), " openai/m-5 (2026-03-10 to 2026-04-10) 1")
+	m = s.reconciled("source=openai", "\ufeff"+openAIPage(openAICost("m-5, input", "1")))
+	equal(t, "JSON with a mark", show(list(m["rows"]), "model", "theirs_usd"), "m-5 1")
+	f := func(source, body, words string) {
+		t.Helper()
+		if code, text := s.bill("source="+source, "", body); code != http.StatusBadRequest || !strings.Contains(text, words) {
+			t.Errorf("got %d %s, want 400 with %q", code, text, words)
+		}
+	}
+	f("focus", head, "the file has no rows")
+	f("focus", head+line("1", "USD", day, "1152921504606846977"), "nothing that anybody used")
+	f("focus", head+line("1", "USD", day, "1152921504606846976")+line("1", "USD", day, "1"), "nothing that anybody used")
+	f("focus", head+line("999999999999999999", "EUR", day, "1"), "more than anybody pays at the rate 3")
+	f("focus", head+line("1", "EUR", day, "1")+line("1", "USD", day, "1"), "compare the bill of each currency by itself")
+	f("openai", openAIPage(openAICost("m-5", "1"), openAIUsage("m-5", 1<<60, 1<<60)), "nothing that anybody used")
+}
+
+// Amounts of Anthropic are in the least unit of their currency, which is no cent everywhere.
+func TestCentsOfOtherCurrencies(t *testing.T) {
+	for code, want := range map[string]string{"USD": "15", "EUR": "15", "JPY": "1500", "KWD": "1.5"} {
+		b := newBill(time.Time{}, time.Time{})
+		err := b.anthropic(strings.NewReader(fmt.Sprintf(`{"data":[{"starting_at":"2026-03-10T00:00:00Z","ending_at":"2026-03-11T00:00:00Z","results":[{"currency":%q,"amount":"1500","model":"m"}]}]}`, code)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range b.lines {
+			if got := usd(l.cost); got != want || b.currency != code {
+				t.Errorf("%s: got %s of %s, want %s", code, got, b.currency, want)
+			}
+		}
+	}
+}
