@@ -80,7 +80,7 @@ func TestWrongParametersSayWhatToDo(t *testing.T) {
 	f("amplification?group_by=session", "want any of")
 	f("retries?group_by=retry_layer", "want any of tenant, layer, failure")
 	f("coverage?group_by=model", "unknown parameter")
-	f("load?as_of=2026-03-11", "unknown parameter")
+	f("load?as_of=2999-01-01", "has not ended")
 	f("empty-polls?group_by=args_hash", "want any of tenant, user")
 	f("payloads?tool_effect=read", "unknown parameter")
 	f("batch?as_of=2999-01-01", "has not ended")
@@ -279,14 +279,27 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 	}
 	for _, file := range templates {
 		name := file.Name()
-		if name == "run_info.sql" || name == "spend_lines.sql" || name == "fx.sql" || name == "net_lines.sql" {
+		if name == "run_info.sql" || name == "known.sql" || name == "fx.sql" || name == "net_lines.sql" {
 			continue // parts of others
 		}
 		if strings.HasPrefix(name, "reconciliation") {
 			continue // a bill is of no tenant: only keys for all of them are answered
 		}
-		for _, forgot := range []bool{false, true} {
-			q := r.question()
+		for i := range 4 {
+			// The tables themselves, and what was known then in their place.
+			forgot := i%2 == 1
+			r.asOf = asOf{}
+			if i > 1 {
+				r.asOf.instant = time.Now().Add(time.Hour)
+			}
+			q := r.then()
+			if name == "known_since.sql" {
+				q.bind("as_of", "String", "2100-01-01 00:00:00")
+				q.bind("since", "String", r.from.Format(clickhouseNanos))
+				q.bind("till", "String", r.to.Format(clickhouseNanos))
+			}
+			q.vars["KnownRuns"] = true
+			q.bind("runs_since", "String", "2026-01-01 00:00:00")
 			q.vars["Groups"], q.vars["Columns"], q.vars["At"], q.vars["History"] = []string{}, []string{}, "toDateTime(0, 'UTC')", false
 			q.vars["RunGroups"], q.vars["CallGroups"] = []string{}, []string{}
 			q.vars["Day"], q.vars["RunDay"], q.vars["Late"] = "toDateTime(0, 'UTC')", "toDateTime(0, 'UTC')", "arrayCount(m -> m.1 > toDateTime(0), c.months)"

@@ -15,7 +15,10 @@ func (a *API) amplification(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := r.question()
+	q, err := a.thenRuns(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	q.runRange(r)
 	q.vars["RunFilter"], q.vars["Filter"] = q.filter(r, runDimensions), q.filter(r, callDimensions)
 	var ofRuns, ofCalls, info []string
@@ -65,7 +68,7 @@ func (a *API) amplification(ctx context.Context, r *request) (any, error) {
 // of what there is: to look each of them up costs more.
 func (a *API) wide(ctx context.Context, r *request, q *question) error {
 	const long, share = 3 * 24 * time.Hour, 3
-	if r.to.Sub(r.from) < long {
+	if r.to.Sub(r.from) < long || r.asOf != (asOf{}) {
 		return nil
 	}
 	return a.ask(ctx, r, "run_first.sql", r.question(), func(get func(string) any) {
@@ -110,22 +113,34 @@ func (a *API) retries(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	r.quarters()
-	if same, err := a.unchanged(ctx, r, asOf{}, conversion{}, time.Now()); same || err != nil {
+	if err := a.rollup(ctx, r); err != nil {
 		return nil, err
 	}
-	q := r.question()
+	q := r.then()
+	q.rangeArgs(r)
+	q.vars["FXCost"], q.vars["Filter"] = "s.wasted", q.filter(r, retryDimensions[3:]) // layer and failure are no columns
+	fx, err := a.currency(ctx, r, q)
+	if err != nil {
+		return nil, err
+	}
+	if same, err := a.unchanged(ctx, r, fx, time.Now()); same || err != nil {
+		return nil, err
+	}
+	fx.apply(q)
 	columns := []string{}
 	for _, d := range retryDimensions {
 		if _, filtered := r.GetQuery(d); d != "layer" && d != "failure" && (filtered || slices.Contains(groups, d)) {
 			columns = append(columns, d)
 		}
 	}
-	q.vars["Groups"], q.vars["Columns"], q.vars["Filter"] = groups, columns, q.filter(r, retryDimensions)
-	q.rangeArgs(r)
+	q.vars["Groups"], q.vars["Columns"], q.vars["Filter"] = groups, columns, q.vars["Filter"].(string)+" AND "+q.filter(r, retryDimensions[:3])
 	q.paging(r, r.limit+1)
 	out := []row{}
 	err = a.ask(ctx, r, "retries.sql", q, func(get func(string) any) {
 		m := row{"retries": get("retries"), "fallbacks": get("fallbacks"), "hedges": get("hedges"), "wasted_usd": usd(get("wasted"))}
+		if fx.currency != "" {
+			m["wasted"], m["currency"] = usd(get("converted")), fx.currency
+		}
 		for _, g := range groups {
 			m[g] = get(g)
 		}
@@ -136,5 +151,10 @@ func (a *API) retries(ctx context.Context, r *request) (any, error) {
 	}
 	truncated := len(out) > r.limit
 	r.columns = append(slices.Clone(groups), "retries", "fallbacks", "hedges", "wasted_usd")
-	return r.answer(row{"rows": out[:min(len(out), r.limit)], "truncated": truncated, "next": r.next(r.limit, truncated)}), nil
+	if fx.currency != "" {
+		r.columns = append(r.columns, "wasted", "currency")
+	}
+	answer := r.answer(row{"rows": out[:min(len(out), r.limit)], "truncated": truncated, "next": r.next(r.limit, truncated)})
+	fx.say(r, answer, fxRounding)
+	return answer, nil
 }

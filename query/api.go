@@ -213,7 +213,7 @@ func (a *API) open(c *gin.Context, l limits, params []string) (*request, error) 
 		return nil, err
 	}
 	r.Context = c
-	if err := r.known(append([]string{"tenant"}, params...)); err != nil {
+	if err := r.takes(append([]string{"tenant"}, params...)); err != nil {
 		return nil, err
 	}
 	r.zone = a.zone(&r)
@@ -225,8 +225,14 @@ func (a *API) open(c *gin.Context, l limits, params []string) (*request, error) 
 			l.usual = l.most
 		}
 	}
-	if err := r.times(time.Now()); err != nil {
+	now := time.Now()
+	if err := r.times(now); err != nil {
 		return nil, err
+	}
+	if slices.Contains(params, "as_of") {
+		if r.asOf, err = r.knownAt(now); err != nil {
+			return nil, err
+		}
 	}
 	if err := r.rows(l); err != nil {
 		return nil, err

@@ -48,18 +48,65 @@ func (r *request) knownAt(now time.Time) (asOf, error) {
 	return asOf{instant: t.UTC()}, nil
 }
 
-// apply makes a question one about what was known then.
-func (k asOf) apply(q *question) {
-	switch {
-	case !k.instant.IsZero():
-		q.vars["Instant"] = true
-		q.vars["Estimated"], q.vars["Sampled"] = bit(schema.FlagEstimated), bit(schema.FlagSampled)
-		// Entries are stamped with microseconds: the first of them at or after the instant.
-		q.bind("as_of", "String", k.instant.Add(time.Microsecond-1).Truncate(time.Microsecond).Format(clickhouseMicros))
-	case !k.booked.IsZero():
-		q.vars["BookedUntil"] = true
-		q.bind("booked", "Date", k.booked.Format(time.DateOnly))
+// until is the first microsecond whose entries do not count. Entries are stamped with microseconds.
+func (k asOf) until() string {
+	until := k.instant
+	if until.IsZero() {
+		until = k.booked.Add(24 * time.Hour)
 	}
+	return until.Add(time.Microsecond - 1).Truncate(time.Microsecond).Format(clickhouseMicros)
+}
+
+// then starts a question about what was known at as_of; without as_of that is now. It
+// is of calls, and of sums of spend, within the request's time.
+func (r *request) then() *question { return r.thenOf(r.from, r.to) }
+
+func (r *request) thenOf(since, till time.Time) *question {
+	q := r.question()
+	if r.asOf == (asOf{}) {
+		return q
+	}
+	q.vars["Known"], q.vars["KnownDay"] = true, !r.asOf.booked.IsZero()
+	q.vars["Bits"] = map[string]int{"estimated": bit(schema.FlagEstimated), "sampled": bit(schema.FlagSampled), "basis_assumed": bit(schema.FlagBasisAssumed)}
+	q.bind("as_of", "String", r.asOf.until())
+	q.bind("as_of_day", "String", r.asOf.booked.Format(time.DateOnly))
+	q.bind("since", "String", since.UTC().Format(clickhouseNanos))
+	q.bind("till", "String", till.UTC().Format(clickhouseNanos))
+	return q
+}
+
+// thenRuns starts a question about runs of the request's time, as they were known at
+// as_of. Their past is in the journal alone.
+func (a *API) thenRuns(ctx context.Context, r *request) (*question, error) {
+	q := r.then()
+	if r.asOf == (asOf{}) {
+		return q, nil
+	}
+	if err := a.journalHas(ctx, r, "what runs were known is made of entries; begin later, or ask without as_of"); err != nil {
+		return nil, err
+	}
+	since := r.to
+	if err := a.ask(ctx, r, "known_since.sql", r.thenOnly(q), func(get func(string) any) { since = get("since").(time.Time) }); err != nil {
+		return nil, err
+	}
+	q.vars["KnownRuns"] = true
+	q.bind("runs_since", "String", since.UTC().Format(clickhouseSeconds))
+	return q, nil
+}
+
+// thenOnly is a question of what q binds, about the tables themselves.
+func (r *request) thenOnly(q *question) *question {
+	own := r.question()
+	own.args = q.args
+	return own
+}
+
+// rollup refuses an instant whose entries have expired; a day's end is in the rollup.
+func (a *API) rollup(ctx context.Context, r *request) error {
+	if r.asOf.instant.IsZero() {
+		return nil
+	}
+	return a.journalHas(ctx, r, "ask for the end of a day, e.g. as_of="+r.asOf.instant.Format(time.DateOnly))
 }
 
 // bit is a flag's position.
@@ -98,7 +145,8 @@ func (a *API) journalHas(ctx context.Context, r *request, instead string) error 
 // unchanged answers 304 where the caller has the answer already. Only a window is
 // given a tag that ended before this UTC day began, or one as of a day's end: its
 // figures move by corrections alone, and those are in the fingerprint.
-func (a *API) unchanged(ctx context.Context, r *request, k asOf, fx conversion, now time.Time) (bool, error) {
+func (a *API) unchanged(ctx context.Context, r *request, fx conversion, now time.Time) (bool, error) {
+	k := r.asOf
 	today := now.UTC().Truncate(24 * time.Hour)
 	fixed := r.Query("from") != "" && r.Query("to") != "" || r.Query("cursor") != ""
 	if !k.instant.IsZero() || !fixed || k.booked.IsZero() && r.to.After(today) {

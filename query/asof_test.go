@@ -61,7 +61,7 @@ func TestSpendAsOf(t *testing.T) {
 	} {
 		s.refuse("/api/v1/spend?as_of="+v, http.StatusBadRequest, words)
 	}
-	s.refuse("/api/v1/retries?as_of=2026-03-10", http.StatusBadRequest, "unknown parameter")
+	s.refuse("/api/v1/enforcement/leakage?as_of=2026-03-10", http.StatusBadRequest, "to= is what was known then")
 }
 
 // The journal's measures are the rollup's, all of them.
@@ -175,4 +175,122 @@ func TestTagsAreOfTheReadersTenants(t *testing.T) {
 	if a, b := h1.Get("ETag"), h2.Get("ETag"); a == "" || a == b || !strings.HasPrefix(a, `W/"`) {
 		t.Errorf("tags: %s and %s", a, b)
 	}
+}
+
+// Every question that tells money tells what was known then: the answer of then is the
+// one that was given then, whatever came later, by day and by instant.
+func TestEveryAnswerOfThenIsTheOneGivenThen(t *testing.T) {
+	s := newStore(t, withEuros(t), func(o *Options) { o.Prices = listed })
+	first := worked("t-1", "r", 1)
+	for i := range first {
+		for j, v := range first[i].Posting.Tokens.Fields() {
+			*v = uint64(i*100 + j)
+		}
+	}
+	first[2].Call.Flags |= schema.FlagSampled
+	first[3].Call.Flags |= schema.FlagEstimated | schema.FlagBasisAssumed
+	first[1].Posting.Wasted = first[1].Posting.Cost
+	first[4].Posting.PriceID, first[5].Posting.Repeats = "line/m-5", 2
+	s.post(first...)
+	before := newTrace("t-1", "earlier", 7, map[schema.Dim]string{schema.Workflow: "quote"})
+	before.at = noon.AddDate(0, 0, -1)
+	s.post(before.add(schema.KindRequest), before.add(schema.KindModel, priced("0.5")), before.add(schema.KindTool, tool("crm")))
+	s.post(worked("t-2", "other", 3)...)
+	questions := []string{
+		"spend?group_by=kind,model,failure,retry_layer,workflow&interval=15m", "spend?currency=EUR", "amplification", "amplification?group_by=model", "amplification?group_by=kind,failure", "retries", "retries?currency=EUR&group_by=layer,failure,model", "coverage",
+		"movers", "movers?group_by=model", "movers?currency=EUR", "load?interval=1h", "load?group_by=model,user", "rate-limits", "worked-after", "worked-after?of=requests", "loops", "loops?group_by=run_id", "empty-polls", "payloads",
+		"cache", "cache?currency=EUR", "batch", "batch?currency=EUR", "runs", "runs/r?tenant=t-1", "calls", "calls?run_id=r", "calls?history=1", "close?period=2026-03", "export/focus",
+	}
+	ask := func(q, asOf string) string {
+		u := "/api/v1/" + q + map[bool]string{true: "&", false: "?"}[strings.Contains(q, "?")]
+		if !strings.HasPrefix(q, "close") && !strings.HasPrefix(q, "runs/") {
+			u += during + "&"
+		}
+		if !strings.HasPrefix(q, "runs/") {
+			u += "tenant=t-1&"
+		}
+		u = strings.TrimSuffix(u, "&") + asOf
+		code, _, body := s.do(u, "")
+		if code != http.StatusOK {
+			t.Fatalf("%s: %d %s", u, code, body)
+		}
+		if strings.HasPrefix(q, "export") {
+			return body
+		}
+		m := decode(t, body)
+		if asOf != "" && !strings.HasPrefix(fmt.Sprint(m["as_of"]), "2026-03-1") {
+			t.Errorf("%s: as_of of the answer is %v", u, m["as_of"])
+		}
+		delete(m, "as_of")
+		text := fmt.Sprint(m)
+		if len(text) < 200 && !strings.HasPrefix(q, "close") {
+			t.Errorf("%s: there is nothing in %s", u, text)
+		}
+		return text
+	}
+	then := map[string]string{}
+	for _, q := range questions {
+		then[q] = ask(q, "")
+	}
+	// Later the run gets another workflow, model and cost, a second run is found in the
+	// time, one moves out of it, the month is closed, and something is never seen again.
+	later := func(e schema.Entry) schema.Entry { return moved(e, "2026-03-12T09:00:00Z") }
+	for _, e := range first[:4] {
+		pair := replaced(e, func(e *schema.Entry) {
+			e.Posting.Identity[schema.Workflow], e.Posting.Identity[schema.User], e.Posting.Wasted = "renamed", "u-9", 0
+			if e.Kind == schema.KindModel {
+				e.Model, e.Posting.Cost = "m-6", e.Posting.Cost+1
+			}
+			if e.Kind == schema.KindRequest {
+				e.Start -= int64(48 * time.Hour)
+			}
+		})
+		s.post(later(pair[0]), later(pair[1]))
+	}
+	s.post(later(cancel(first[5])))
+	fresh := worked("t-1", "fresh", 9)
+	for i := range fresh {
+		fresh[i] = later(fresh[i])
+		fresh[i].Posting.Identity[schema.Mode] = "batch"
+		fresh[i].Posting.Cost *= 3
+	}
+	s.post(fresh[:len(fresh)-2]...)
+	if code, body := s.send("/api/v1/close", "", `{"period":"2026-03","as_of":"2026-04-02"}`); code != http.StatusOK {
+		t.Fatal(code, body)
+	}
+	for _, q := range questions {
+		now := ask(q, "")
+		if now == then[q] && q != "payloads" {
+			t.Errorf("%s does not see what came later", q)
+		}
+		for _, asOf := range []string{"&as_of=2026-03-11", "&as_of=2026-03-11T12:30:00Z"} {
+			if got := ask(q, asOf); got != then[q] {
+				t.Errorf("%s%s:\n got %s\nwant %s", q, asOf, got, then[q])
+			}
+		}
+	}
+}
+
+// An entry that is posted and cancelled on one day is gone from the rollup of runs, and
+// was there in between.
+func TestRunsKnownWithinADay(t *testing.T) {
+	s := newStore(t)
+	tr := newTrace("t-1", "r", 1, map[schema.Dim]string{schema.Workflow: "quote"})
+	root, call := tr.add(schema.KindRequest), tr.add(schema.KindModel, priced("1"))
+	s.post(moved(root, "2026-03-10T12:00:01Z"), moved(call, "2026-03-10T12:00:02Z"))
+	s.post(moved(cancel(root), "2026-03-10T18:00:00Z"), moved(cancel(call), "2026-03-10T18:00:00Z"))
+	if err := s.e.Conn().Exec(t.Context(), "OPTIMIZE TABLE runs FINAL"); err != nil {
+		t.Fatal(err)
+	}
+	f := func(asOf, want string) {
+		t.Helper()
+		equal(t, asOf, show(list(s.get("/api/v1/loops?group_by=workflow&" + during + "&as_of=" + asOf)["rows"]), "workflow", "requests", "cost_usd"), want)
+		equal(t, asOf, show(list(s.get("/api/v1/load?group_by=workflow&" + during + "&as_of=" + asOf)["rows"]), "workflow", "requests", "cost_usd"), want)
+	}
+	f("2026-03-10T12:00:01Z", "")
+	f("2026-03-10T13:00:00Z", "quote 1 1")
+	f("2026-03-10T18:00:00.000001Z", "")
+	f("2026-03-10", "")
+	s.refuse("/api/v1/load?as_of=2026-03-10&colour=red", http.StatusBadRequest, "unknown parameter")
+	s.refuse("/api/v1/enforcement/times?as_of=2026-03-10", http.StatusBadRequest, "never corrected")
 }

@@ -85,7 +85,7 @@ func (a *API) calls(ctx context.Context, r *request) (any, error) {
 	default:
 		return nil, badRequest("history %q: want 1 for every entry with its sign, or 0", v)
 	}
-	q := r.question()
+	q := r.then()
 	filter := q.filter(r, dimensions)
 	bounded := false
 	if v, ok := r.GetQuery("trace_id"); ok {
@@ -97,7 +97,7 @@ func (a *API) calls(ctx context.Context, r *request) (any, error) {
 		bounded = true
 	}
 	if v, ok := r.GetQuery("run_id"); ok {
-		filter += q.runClause(v, history)
+		filter += q.runClause(v, history || r.asOf != (asOf{}))
 		bounded = true
 	}
 	if r.Query("from") != "" || r.Query("to") != "" || !bounded {
@@ -126,16 +126,20 @@ func (a *API) calls(ctx context.Context, r *request) (any, error) {
 	if history {
 		r.columns = append(r.columns, "sign")
 	}
-	return row{"calls": calls, "next": next}, nil
+	out := row{"calls": calls, "next": next}
+	if r.asOf != (asOf{}) {
+		r.known(out)
+	}
+	return out, nil
 }
 
 // runClause narrows the journal to a run. The rollup knows the first day on which
 // anything of it was recorded; entries before that day cancel each other, so that
-// only a history needs them.
-func (q *question) runClause(id string, history bool) string {
+// only their history needs them, and what was known then.
+func (q *question) runClause(id string, past bool) string {
 	run := q.bind("run", "String", id)
 	clause := " AND run_id = " + run
-	if !history {
+	if !past {
 		clause += " AND recorded_at >= (SELECT toDateTime(min(booked_on), 'UTC') FROM runs WHERE " + q.vars["Tenants"].(string) + " AND run_id = " + run + ")"
 	}
 	return clause

@@ -33,7 +33,7 @@ func (c closed) row() row {
 
 // closes reads what is closed; "" is every period.
 func (a *API) closes(ctx context.Context, r *request, period string) ([]closed, error) {
-	q := r.question()
+	q := r.then()
 	if period != "" {
 		q.vars["Filter"] = "period = " + q.bind("period", "String", period)
 	}
@@ -82,7 +82,10 @@ func (a *API) closeReport(ctx context.Context, r *request) (any, error) {
 	start, _ := month(period)
 	// A zone is less than a day from UTC.
 	r.from, r.to = start.AddDate(0, 0, -1), start.AddDate(0, 1, 1)
-	q := r.question()
+	if err := a.rollup(ctx, r); err != nil {
+		return nil, err
+	}
+	q := r.then()
 	q.rangeArgs(r)
 	q.bind("period", "String", period)
 	q.paging(r, r.limit)
@@ -113,8 +116,9 @@ func (a *API) closeReport(ctx context.Context, r *request) (any, error) {
 		r.columns = append(r.columns, "frozen", "current", "adjustment", "currency")
 	}
 	more := all > uint64(r.offset+len(out))
-	answer := row{"period": period, "rows": out, "total": total, "closes": closes, "truncated": more, "next": r.next(len(out), more), "as_of": time.Now().UTC().Format(time.RFC3339)}
-	fx.say(r, answer)
+	answer := row{"period": period, "rows": out, "total": total, "closes": closes, "truncated": more, "next": r.next(len(out), more)}
+	r.known(answer)
+	fx.say(r, answer, fxRounding)
 	return answer, nil
 }
 
@@ -130,7 +134,7 @@ func (a *API) closeIn(ctx context.Context, r *request, period string, list []clo
 			own.to = c.to
 		}
 	}
-	q := r.question()
+	q := own.then()
 	q.rangeArgs(&own)
 	q.bind("period", "String", period)
 	fx, err := a.currency(ctx, r, q)
@@ -252,19 +256,33 @@ func (a *API) closeMonth(c *gin.Context) (row, error) {
 	for i, t := range tenants {
 		zone := a.zone(&request{tenants: []string{t}})
 		d := closed{tenant: t, period: in.Period, zone: zone.String(), by: key.Name, at: now.Truncate(time.Microsecond), booked: booked,
-			from: startOfDay(start, zone).UTC(), to: startOfDay(start.AddDate(0, 1, 0), zone).UTC(), cost: new(big.Int)}
+			from: schema.StartOfDay(start, zone).UTC(), to: schema.StartOfDay(start.AddDate(0, 1, 0), zone).UTC(), cost: new(big.Int)}
 		if d.to.After(boundary) {
 			first := d.to.Add(24*time.Hour - 1).Truncate(24 * time.Hour)
 			return nil, problem{http.StatusConflict, fmt.Sprintf("%s of tenant %s ends at %s and is closed with whole UTC days: close it from %s on, or with as_of=%s or later", in.Period, t, d.to.Format(time.RFC3339), first.Format(time.RFC3339), first.AddDate(0, 0, -1).Format(time.DateOnly))}
 		}
 		list[i] = d
 	}
-	out := []row{}
 	for i := range list {
 		if err := a.freeze(ctx, r, &list[i]); err != nil {
 			return nil, err
 		}
-		out = append(out, list[i].row())
+	}
+	// Of two at the same time one is stored. What is answered is what is stored.
+	stored, err := a.closes(ctx, r, in.Period)
+	if err != nil {
+		return nil, err
+	}
+	out := []row{}
+	for _, c := range stored {
+		mine := slices.IndexFunc(list, func(l closed) bool { return l.tenant == c.tenant })
+		switch {
+		case mine < 0:
+		case list[mine].at.Equal(c.at) && list[mine].by == c.by && list[mine].booked.Equal(c.booked):
+			out = append(out, c.row())
+		default:
+			already = append(already, c.tenant)
+		}
 	}
 	a.o.Logger.Info("month closed", "period", in.Period, "tenants", strings.Join(tenants, ","), "by", key.Name, "as_of", boundary)
 	return row{"period": in.Period, "closed": out, "already": already}, nil

@@ -162,6 +162,46 @@ func TestCloseAtOnce(t *testing.T) {
 	}
 }
 
+// Two at once, as of different days: who is told that it closed the month is told what is stored.
+func TestWhoClosesAtOnceIsToldWhatIsStored(t *testing.T) {
+	s := newStore(t)
+	tr := newTrace("t-1", "r", 1, nil)
+	for i := range 6 {
+		s.post(at(tr.add(schema.KindModel, priced("1")), "2026-03-02T00:00:00Z", fmt.Sprintf("2026-04-%02dT00:00:00Z", 2+i)))
+	}
+	answers := make([]string, 6)
+	var wg sync.WaitGroup
+	for i := range answers {
+		wg.Go(func() {
+			code, body := s.send("/api/v1/close", "", fmt.Sprintf(`{"period":"2026-03","as_of":"2026-04-%02d"}`, 2+i))
+			if code == http.StatusOK {
+				answers[i] = body
+			} else if code != http.StatusConflict {
+				t.Errorf("close: %d %s", code, body)
+			}
+		})
+	}
+	wg.Wait()
+	kept := list(s.get("/api/v1/close?period=2026-03")["closes"])
+	closers := 0
+	for _, body := range answers {
+		if body == "" {
+			continue
+		}
+		m := decode(t, body)
+		for _, c := range list(m["closed"]) {
+			closers++
+			equal(t, "closed", show([]map[string]any{c}, "tenant", "as_of", "cost_usd", "closed_at"), show(kept, "tenant", "as_of", "cost_usd", "closed_at"))
+		}
+		if len(list(m["closed"])) == 0 && fmt.Sprint(m["already"]) != "[t-1]" {
+			t.Errorf("neither closed nor already: %s", body)
+		}
+	}
+	if closers != 1 {
+		t.Errorf("%d closed the month", closers)
+	}
+}
+
 func TestCloseRefuses(t *testing.T) {
 	ring, secret := keys(t,
 		schema.Key{Name: "reader", Role: schema.KeyRead, Tenant: "t-1"},

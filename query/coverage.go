@@ -12,7 +12,12 @@ import (
 // for all lines which flags they carry, and what is wrong in how spans come in.
 func (a *API) coverage(ctx context.Context, r *request) (any, error) {
 	r.quarters()
-	q := r.question()
+	if r.asOf != (asOf{}) { // flags and findings are of entries
+		if err := a.journalHas(ctx, r, "this answer is made of entries; begin later, or ask without as_of"); err != nil {
+			return nil, err
+		}
+	}
+	q := r.then()
 	q.vars["Filter"] = q.filter(r, dimensions)
 	q.rangeArgs(r)
 	q.paging(r, r.limit)
@@ -43,8 +48,8 @@ func (a *API) coverage(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What is quarantined has no tenant that could be trusted.
-	if a.o.Quarantined != nil && r.all {
+	// What is quarantined has no tenant that could be trusted, and no past.
+	if a.o.Quarantined != nil && r.all && r.asOf == (asOf{}) {
 		total["quarantined"] = a.o.Quarantined()
 	}
 	findings, err := a.splitTraces(ctx, r, q)

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/flyball/flyball/schema"
 )
@@ -57,7 +58,8 @@ func (a *API) writeCSV(r *request, answer row) {
 			object, name, nested := strings.Cut(c, ".")
 			v := m[object]
 			if nested {
-				v = v.(row)[name]
+				of, _ := v.(row) // null has no fields
+				v = of[name]
 			}
 			cells[i] = csvCell(v)
 		}
@@ -89,7 +91,7 @@ func csvCell(v any) string {
 	case nil:
 		return ""
 	case string:
-		if v != "" && strings.ContainsRune("=+-@\t\r\n", rune(v[0])) && !number.MatchString(v) {
+		if first, _ := utf8.DecodeRuneInString(v); v != "" && strings.ContainsRune("=+-@\t\r\n＝＋－＠", first) && !number.MatchString(v) {
 			return "'" + v
 		}
 		return v

@@ -67,7 +67,7 @@ func TestCSVOfEveryQuestion(t *testing.T) {
 // What a sender calls itself may neither break a file nor run in a spreadsheet.
 func TestCSVIsSafe(t *testing.T) {
 	s := newStore(t)
-	names := []string{"=1+1", "+x", "-x", "@SUM(A1)", "\tx", "a,b", "say \"hi\"", "two\nlines", "-5", "plain"}
+	names := []string{"=1+1", "+x", "-x", "@SUM(A1)", "\tx", "a,b", "say \"hi\"", "two\nlines", "-5", "plain", "＝1+1"}
 	for i, n := range names {
 		tr := newTrace("t-1", "r", byte(i+1), map[schema.Dim]string{schema.User: n})
 		s.post(tr.add(schema.KindModel, priced(fmt.Sprint(100-i))))
@@ -77,7 +77,7 @@ func TestCSVIsSafe(t *testing.T) {
 	for _, r := range rows[1:] {
 		got = append(got, r[0])
 	}
-	if want := []string{"'=1+1", "'+x", "'-x", "'@SUM(A1)", "'\tx", "a,b", "say \"hi\"", "two\nlines", "-5", "plain"}; !slices.Equal(got, want) {
+	if want := []string{"'=1+1", "'+x", "'-x", "'@SUM(A1)", "'\tx", "a,b", "say \"hi\"", "two\nlines", "-5", "plain", "'＝1+1"}; !slices.Equal(got, want) {
 		t.Errorf("names: got %q, want %q", got, want)
 	}
 	// Money is no name: a correction below zero stays a number, null an empty cell.

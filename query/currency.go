@@ -87,15 +87,37 @@ func (c conversion) apply(q *question) {
 	q.args = append(q.args, clickhouse.Named("fx_days", days), clickhouse.Named("fx_rates", rates))
 }
 
+// bounds are the least and the most of the currency that a USD was worth in some time.
+func (c conversion) bounds(from, to time.Time) (out [2]*big.Rat) {
+	first, last := from.Format(time.DateOnly), to.Add(-1).Format(time.DateOnly)
+	for _, d := range c.days {
+		if day := d.day.Format(time.DateOnly); day < first || day > last {
+			continue
+		}
+		worth := new(big.Rat).SetFrac(big.NewInt(schema.PicoPerUSD), d.Pico())
+		if out[0] == nil || worth.Cmp(out[0]) < 0 {
+			out[0] = worth
+		}
+		if out[1] == nil || worth.Cmp(out[1]) > 0 {
+			out[1] = worth
+		}
+	}
+	return out
+}
+
 // lacks says that a day has no rate.
 func (c conversion) lacks(day time.Time) error {
 	return badRequest("no rate of %s on %s or before; add one to the files of fx.files, or begin later", c.currency, day.Format(time.DateOnly))
 }
 
-const fxRounding = "half even to 1e-12 for each row and day; a total is the sum of its rows"
+const (
+	fxRounding      = "half even to 1e-12 for each row and day; a total is the sum of its rows"
+	fxRoundingMover = "half even to 1e-12 for each model of a row and day; a total is the sum of its rows"
+	fxRoundingOnce  = "half even to 1e-12, once for each figure"
+)
 
 // say tells in an answer which rates it was made with.
-func (c conversion) say(r *request, answer row) {
+func (c conversion) say(r *request, answer row, rounding string) {
 	if c.currency == "" {
 		return
 	}
@@ -107,7 +129,7 @@ func (c conversion) say(r *request, answer row) {
 			carried++
 		}
 	}
-	answer["currency"], answer["rates"], answer["rounding"] = c.currency, list, fxRounding
+	answer["currency"], answer["rates"], answer["rounding"] = c.currency, list, rounding
 	c.header(r.Writer.Header(), carried)
 }
 

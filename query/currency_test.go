@@ -72,7 +72,7 @@ func TestSpendInAnotherCurrency(t *testing.T) {
 	s.refuse("/api/v1/spend?from=2026-03-01&to=2026-03-13&currency=EUR", http.StatusBadRequest, "no rate of EUR on 2026-03-04 or before")
 	s.refuse("/api/v1/spend?currency=GBP", http.StatusBadRequest, "no rate of GBP is known, there are those of EUR")
 	s.refuse("/api/v1/spend?currency=euro", http.StatusBadRequest, "want a code such as EUR")
-	s.refuse("/api/v1/amplification?currency=EUR", http.StatusBadRequest, "unknown parameter")
+	s.refuse("/api/v1/amplification?currency=EUR", http.StatusBadRequest, "this answer is in USD; spend, movers")
 	plain := newStore(t)
 	plain.refuse("/api/v1/spend?currency=EUR", http.StatusBadRequest, "there are none; name files")
 }
@@ -156,5 +156,34 @@ func TestFocusInAnotherCurrency(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
+	}
+}
+
+// What retries wasted, and what caches and batches save, by the rates of each day.
+func TestSavingsAndWasteInAnotherCurrency(t *testing.T) {
+	s := newStore(t, withEuros(t), withPrices(cachePrices))
+	tr := newTrace("t-1", "r", 1, nil)
+	batched := func(e *schema.Entry) { e.Posting.Identity[schema.Mode] = "batch" }
+	post := func(day string, usd string, tok schema.Tokens, change ...func(*schema.Entry)) {
+		e := tr.add(schema.KindModel, append([]func(*schema.Entry){priced(usd), used("line/m-5", tok), wasted}, change...)...)
+		s.post(at(e, day+"T12:00:00Z", "2026-03-20T00:00:00Z"))
+	}
+	post("2026-03-09", "0.01", schema.Tokens{CacheRead: 100_000}, batched)
+	post("2026-03-10", "0.01", schema.Tokens{CacheRead: 100_000}, batched)
+	const window = "&from=2026-03-01&to=2026-03-20&currency=EUR"
+	// 0.09 USD were saved on each day: 0.072 and 0.03 EUR.
+	m := s.get("/api/v1/cache?group_by=model" + window)
+	equal(t, "cache", show(append(list(m["rows"]), m["total"].(map[string]any)), "model", "saved_usd", "read_saved", "write_extra", "saved", "currency"), "m-5 0.18 0.102 0 0.102 EUR\n<nil> 0.18 0.102 0 0.102 EUR")
+	m = s.get("/api/v1/batch?group_by=model" + window)
+	equal(t, "batch", show(list(m["rows"]), "spend", "eligible", "saving", "unknown_price"), "0.011333333333 0.011333333333 0.005666666667 0")
+	equal(t, "rates", show(list(m["rates"]), "day", "usd"), "2026-03-09 1.25\n2026-03-10 3")
+	m = s.get("/api/v1/retries?group_by=model&model=m-5" + window)
+	equal(t, "retries", show(list(m["rows"]), "model", "wasted_usd", "wasted", "currency"), "m-5 0.02 0.011333333333 EUR")
+	_, file := s.file("/api/v1/cache?group_by=model&format=csv" + window)
+	equal(t, "file", columns(t, file, "model", "saved", "currency"), "m-5 0.102 EUR")
+	// A cost before the first rate.
+	post("2026-03-04", "0.01", schema.Tokens{CacheRead: 100_000})
+	for _, q := range []string{"cache", "batch", "retries"} {
+		s.refuse("/api/v1/"+q+"?group_by=model"+window, http.StatusBadRequest, "no rate of EUR on 2026-03-04 or before")
 	}
 }

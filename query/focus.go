@@ -471,7 +471,7 @@ func (s *sheet) cells(r *focusRow) []*string {
 		m["BillingAccountId"] = strings.ToLower(seller)
 	}
 	m["BillingPeriodStart"], m["BillingPeriodEnd"] = at(monthStart(booked, 0)), at(monthStart(booked, 1))
-	m["ChargePeriodStart"], m["ChargePeriodEnd"] = at(day), at(startOfDay(day.AddDate(0, 0, 1), s.zone))
+	m["ChargePeriodStart"], m["ChargePeriodEnd"] = at(day), at(schema.StartOfDay(day.AddDate(0, 0, 1), s.zone))
 	m["InvoiceIssuerName"], m["ProviderName"], m["PublisherName"] = seller, seller, maker
 	m["SkuId"], m["SkuMeter"] = m["BillingAccountId"]+"/"+product, r.meterName
 	m["ChargeDescription"] = product + ": " + strings.ToLower(r.meterName)
@@ -527,7 +527,7 @@ func (s *sheet) cells(r *focusRow) []*string {
 
 // monthStart is the first instant of a month in the zone of t.
 func monthStart(t time.Time, after int) time.Time {
-	return startOfDay(time.Date(t.Year(), t.Month()+time.Month(after), 1, 0, 0, 0, 0, time.UTC), t.Location())
+	return schema.StartOfDay(time.Date(t.Year(), t.Month()+time.Month(after), 1, 0, 0, 0, 0, time.UTC), t.Location())
 }
 
 // focus answers the FOCUS file of a time that is made of whole days.
@@ -541,7 +541,7 @@ func (a *API) focus(ctx context.Context, r *request) (any, error) {
 		if r.Query(name) == "" {
 			return nil, badRequest("%s is missing: want the first and the day after the last, e.g. from=2026-11-01&to=2026-12-01", name)
 		}
-		if start := startOfDay(t, r.zone); !start.Equal(t) {
+		if start := schema.StartOfDay(t, r.zone); !start.Equal(t) {
 			return nil, badRequest("%s %s: rows are whole days of %s, which begin at %s", name, r.Query(name), r.zone, start.Format(time.RFC3339))
 		}
 	}
@@ -551,7 +551,7 @@ func (a *API) focus(ctx context.Context, r *request) (any, error) {
 	if err := a.journalHas(ctx, r, "a FOCUS file is made of entries; begin later, or use GET /api/v1/spend?interval=1d, which is made of sums"); err != nil {
 		return nil, err
 	}
-	q := r.question()
+	q := r.then()
 	q.rangeArgs(r)
 	fx, err := a.currency(ctx, r, q)
 	if err != nil {
@@ -595,7 +595,10 @@ func (q *question) breaks(prices UnitPrices) {
 // focusSheet reads the entries and makes the rows.
 func (a *API) focusSheet(ctx context.Context, r *request, fx conversion) (*sheet, error) {
 	zone := "'" + quoteZone(r.zone) + "'"
-	q := r.question()
+	q, err := a.thenRuns(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	q.runRange(r)
 	q.vars["Day"] = "toDateTime(toStartOfDay(toDateTime(j.started_at, 'UTC'), " + zone + "), 'UTC')"
 	q.vars["RunDay"] = "toDateTime(toStartOfDay(toDateTime(r.started_at, 'UTC'), " + zone + "), 'UTC')"
@@ -604,7 +607,7 @@ func (a *API) focusSheet(ctx context.Context, r *request, fx conversion) (*sheet
 	q.breaks(a.o.Prices)
 	s := newSheet(r.zone)
 	groups := 0
-	err := a.ask(ctx, r, "focus.sql", q, func(get func(string) any) {
+	err = a.ask(ctx, r, "focus.sql", q, func(get func(string) any) {
 		groups++
 		n := func(name string) int64 { return get(name).(int64) }
 		text := func(name string) string { return get(name).(string) }

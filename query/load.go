@@ -21,11 +21,14 @@ func (a *API) load(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := r.question()
+	q, err := a.thenRuns(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	if q.vars["At"], err = r.bucket("toDateTime(i.started_at, 'UTC')"); err != nil {
 		return nil, err
 	}
-	if err := a.entries(ctx, r, q, asOf{}); err != nil {
+	if err := a.entries(ctx, r, q); err != nil {
 		return nil, err
 	}
 	filter := q.filter(r, loadDimensions[len(runDimensions):])
@@ -63,11 +66,14 @@ func (a *API) rateLimits(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := r.question()
+	r.quarters()
+	if err := a.rollup(ctx, r); err != nil {
+		return nil, err
+	}
+	q := r.then()
 	if q.vars["At"], err = r.bucket("s.at"); err != nil {
 		return nil, err
 	}
-	r.quarters()
 	q.vars["Filter"] = q.filter(r, limitDimensions)
 	q.rangeArgs(r)
 	return a.sums(ctx, r, "rate_limits.sql", q, groups, []string{"attempts", "rate_limited", "rate"}, func(get func(string) any) row {

@@ -18,13 +18,18 @@ var moverDimensions = append(slices.Clone(runDimensions), "provider", "model")
 const moverLimit = 200_000
 
 // effects are the reasons of a change, in the order in which one factor after the
-// other is moved from then to now. Their sum is the change.
-var effects = []string{"volume", "amplification", "retries", "mix", "tokens", "price", "other"}
+// other is moved from then to now. Their sum is the change. exchange is in other
+// currencies than USD alone.
+var (
+	effects       = []string{"volume", "amplification", "retries", "mix", "tokens", "price", "other"}
+	effectsInThem = append(slices.Clone(effects), "exchange")
+)
 
 // cell is what one model of a group did in one of the two times.
 type cell struct {
 	attempts, tokens int64
 	cost             *big.Rat
+	usd              *big.Rat // where cost is in another currency
 }
 
 // side is a group in one of the two times.
@@ -40,8 +45,12 @@ func newSide() *side {
 
 func (s *side) total() *big.Rat { return new(big.Rat).Add(s.cost, s.other) }
 
-func (s *side) row() row {
-	return row{"requests": s.requests, "model_calls": s.logical, "attempts": s.attempts, "tokens": s.tokens, "uncosted_calls": s.uncosted, "cost_usd": pico(s.total()).String()}
+func (s *side) row(in *side) row {
+	m := row{"requests": s.requests, "model_calls": s.logical, "attempts": s.attempts, "tokens": s.tokens, "uncosted_calls": s.uncosted, "cost_usd": pico(s.total()).String()}
+	if in != nil {
+		m["cost"] = pico(in.total()).String()
+	}
+	return m
 }
 
 // settle moves costs that no attempt stands for, such as those of further parts of
@@ -64,6 +73,7 @@ type mover struct {
 	group  row
 	by     map[string]schema.Sum
 	change schema.Sum
+	in     *mover // the same in another currency, or nil
 }
 
 func pico(r *big.Rat) schema.Sum {
@@ -82,11 +92,13 @@ func pico(r *big.Rat) schema.Sum {
 
 // explain takes the change apart: the cost is requests x calls a request x attempts a
 // call x each model's share x its tokens an attempt x its cost a token, and one factor
-// after the other is set to what it is now. Each effect is rounded to 1e-12 USD but
-// the price's, which is the rest.
-func (m *mover) explain(countRequests bool) {
+// after the other is set to what it is now. Each effect is rounded to 1e-12 but
+// the price's, which is the rest. In another currency the rate is one more factor,
+// the last one; bounds are the least and the most that a USD was worth then.
+func (m *mover) explain(countRequests bool, bounds [2]*big.Rat) {
 	then, now := m.values[0], m.values[1]
-	m.by = map[string]schema.Sum{}
+	then.settle()
+	now.settle()
 	change := new(big.Rat).Sub(now.total(), then.total())
 	m.change = pico(change)
 	m.by["other"] = pico(new(big.Rat).Sub(now.other, then.other))
@@ -122,7 +134,7 @@ func (m *mover) explain(countRequests bool) {
 		give("volume", at, next)
 	}
 	at = next
-	mix, tokens := new(big.Rat), new(big.Rat)
+	mix, tokens, exchange := new(big.Rat), new(big.Rat), new(big.Rat)
 	for k, c := range now.cells {
 		old := then.cells[k]
 		if old == nil || old.attempts <= 0 || c.attempts <= 0 { // its own cost: that it is used at all is mix
@@ -137,16 +149,45 @@ func (m *mover) explain(countRequests bool) {
 			cost = new(big.Rat).Mul(cost, each)
 		}
 		tokens.Add(tokens, cost)
+		if old.usd == nil || old.usd.Sign() == 0 {
+			continue
+		}
+		// Rounded sums, and credits of other days among them, give no rate that there was.
+		rate := new(big.Rat).Quo(old.cost, old.usd)
+		if rate.Cmp(bounds[0]) < 0 {
+			rate.Set(bounds[0])
+		} else if rate.Cmp(bounds[1]) > 0 {
+			rate.Set(bounds[1])
+		}
+		exchange.Add(exchange, c.cost).Sub(exchange, rate.Mul(rate, c.usd))
 	}
 	give("mix", at, mix)
 	give("tokens", mix, tokens)
+	give("exchange", new(big.Rat), exchange)
 	m.by["price"] = rest
 }
 
 func (m *mover) row() row {
-	out := row{"before": m.values[0].row(), "after": m.values[1].row(), "before_usd": pico(m.values[0].total()).String(), "after_usd": pico(m.values[1].total()).String(), "change_usd": m.change.String()}
-	by, main, most := row{}, "", schema.Sum{}
-	for _, e := range effects {
+	out := row{"before_usd": pico(m.values[0].total()).String(), "after_usd": pico(m.values[1].total()).String(), "change_usd": m.change.String()}
+	out["effects"], out["main"] = m.shares(effects)
+	in := [2]*side{}
+	if m.in != nil {
+		in = m.in.values
+		out["change"] = m.in.change.String()
+		out["change_effects"], out["change_main"] = m.in.shares(effectsInThem)
+	}
+	out["before"], out["after"] = m.values[0].row(in[0]), m.values[1].row(in[1])
+	for k, v := range m.group {
+		out[k] = v
+	}
+	return out
+}
+
+// shares are the effects, and the name of the largest.
+func (m *mover) shares(names []string) (by row, main string) {
+	by = row{}
+	most := schema.Sum{}
+	for _, e := range names {
 		v := m.by[e]
 		by[e] = v.String()
 		if v.Sign() < 0 {
@@ -156,11 +197,28 @@ func (m *mover) row() row {
 			main, most = e, v
 		}
 	}
-	out["effects"], out["main"] = by, main
-	for k, v := range m.group {
-		out[k] = v
+	return by, main
+}
+
+// sum is that of movers, their effects as well.
+func sum(list []*mover) *mover {
+	out := newMover(nil)
+	for _, m := range list {
+		for i, s := range m.values {
+			t := out.values[i]
+			t.requests, t.logical, t.attempts, t.tokens, t.uncosted = t.requests+s.requests, t.logical+s.logical, t.attempts+s.attempts, t.tokens+s.tokens, t.uncosted+s.uncosted
+			t.cost.Add(t.cost, s.total())
+		}
+		out.change = out.change.Plus(m.change)
+		for name, v := range m.by {
+			out.by[name] = out.by[name].Plus(v)
+		}
 	}
 	return out
+}
+
+func newMover(group row) *mover {
+	return &mover{group: group, values: [2]*side{newSide(), newSide()}, by: map[string]schema.Sum{}}
 }
 
 // base is the time to compare with: base_from and base_to, else the one before that
@@ -191,7 +249,7 @@ func (r *request) base() (from, to time.Time, err error) {
 
 // before is when a time began that is as long as the given one and ends where it begins.
 func before(from, to time.Time) time.Time {
-	day := func(t time.Time) bool { return startOfDay(t, t.Location()).Equal(t) }
+	day := func(t time.Time) bool { return schema.StartOfDay(t, t.Location()).Equal(t) }
 	switch {
 	case !day(from) || !day(to):
 		return from.Add(from.Sub(to))
@@ -200,7 +258,7 @@ func before(from, to time.Time) time.Time {
 		return monthStart(from, -months)
 	}
 	date := func(t time.Time) time.Time { return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC) }
-	return startOfDay(date(from).Add(date(from).Sub(date(to))), from.Location())
+	return schema.StartOfDay(date(from).Add(date(from).Sub(date(to))), from.Location())
 }
 
 // movers answers what changed most between two times, and why.
@@ -220,11 +278,21 @@ func (a *API) movers(ctx context.Context, r *request) (any, error) {
 	if old.from.Before(r.to) && r.from.Before(old.to) {
 		return nil, badRequest("the times overlap: base_from %s to base_to %s, from %s to %s", old.from.Format(time.RFC3339), old.to.Format(time.RFC3339), r.from.Format(time.RFC3339), r.to.Format(time.RFC3339))
 	}
-	q := r.question()
-	q.vars["Groups"], q.vars["Filter"] = groups, q.filter(r, dimensions)
+	for _, part := range []*request{&old, r} {
+		if err := a.rollup(ctx, part); err != nil {
+			return nil, err
+		}
+	}
+	q := r.thenOf(minTime(old.from, r.from), maxTime(old.to, r.to))
+	q.vars["Groups"], q.vars["Filter"], q.vars["Base"] = groups, q.filter(r, dimensions), true
 	q.rangeArgs(r)
 	q.bind("base_from", "DateTime('UTC')", old.from.UTC().Format(clickhouseSeconds))
 	q.bind("base_to", "DateTime('UTC')", old.to.UTC().Format(clickhouseSeconds))
+	fx, err := a.currency(ctx, r, q)
+	if err != nil {
+		return nil, err
+	}
+	fx.apply(q)
 	q.bind("limit", "UInt32", fmt.Sprint(moverLimit+1))
 	index, list, rows := map[string]*mover{}, []*mover{}, 0
 	find := func(get func(string) any) *mover {
@@ -235,7 +303,10 @@ func (a *API) movers(ctx context.Context, r *request) (any, error) {
 		}
 		m := index[key]
 		if m == nil {
-			m = &mover{group: group, values: [2]*side{newSide(), newSide()}}
+			m = newMover(group)
+			if fx.currency != "" {
+				m.in = newMover(nil)
+			}
 			index[key] = m
 			list = append(list, m)
 		}
@@ -243,17 +314,23 @@ func (a *API) movers(ctx context.Context, r *request) (any, error) {
 	}
 	err = a.ask(ctx, r, "movers.sql", q, func(get func(string) any) {
 		rows++
-		s := find(get).values[get("later").(uint8)]
-		n := func(name string) int64 { return get(name).(int64) }
-		s.uncosted += n("uncosted")
-		cost := new(big.Rat).SetFrac(get("cost").(*big.Int), big.NewInt(schema.PicoPerUSD))
-		if get("counted").(uint8) == 0 {
-			s.other.Add(s.other, cost)
-			return
+		m, later := find(get), get("later").(uint8)
+		add := func(m *mover, cost, usd *big.Rat) {
+			s, n := m.values[later], func(name string) int64 { return get(name).(int64) }
+			s.uncosted += n("uncosted")
+			if get("counted").(uint8) == 0 {
+				s.other.Add(s.other, cost)
+				return
+			}
+			s.logical += n("logical")
+			s.tokens += n("tokens")
+			s.cells[[2]string{get("of_provider").(string), get("of_model").(string)}] = &cell{n("attempts"), n("tokens"), cost, usd}
 		}
-		s.logical += n("logical")
-		s.tokens += n("tokens")
-		s.cells[[2]string{get("of_provider").(string), get("of_model").(string)}] = &cell{n("attempts"), n("tokens"), cost}
+		usd := new(big.Rat).SetFrac(get("cost").(*big.Int), big.NewInt(schema.PicoPerUSD))
+		add(m, usd, nil)
+		if m.in != nil {
+			add(m.in, new(big.Rat).SetFrac(get("converted").(*big.Int), big.NewInt(schema.PicoPerUSD)), usd)
+		}
 	})
 	if err != nil {
 		return nil, err
@@ -266,30 +343,38 @@ func (a *API) movers(ctx context.Context, r *request) (any, error) {
 		!slices.ContainsFunc(callDimensions, func(d string) bool { _, ok := r.GetQuery(d); return ok })
 	if counted {
 		for i, part := range []*request{&old, r} {
-			q := part.question()
+			q, err := a.thenRuns(ctx, part)
+			if err != nil {
+				return nil, err
+			}
 			q.runRange(part)
 			q.vars["Groups"], q.vars["RunFilter"] = groups, q.filter(part, runDimensions)
 			if err := a.wide(ctx, part, q); err != nil {
 				return nil, err
 			}
-			if err := a.ask(ctx, part, "movers_requests.sql", q, func(get func(string) any) { find(get).values[i].requests += get("requests").(int64) }); err != nil {
+			if err := a.ask(ctx, part, "movers_requests.sql", q, func(get func(string) any) {
+				m := find(get)
+				m.values[i].requests += get("requests").(int64)
+				if m.in != nil {
+					m.in.values[i].requests = m.values[i].requests
+				}
+			}); err != nil {
 				return nil, err
 			}
 		}
 	}
-	sum := mover{values: [2]*side{newSide(), newSide()}, by: map[string]schema.Sum{}}
+	var converted []*mover
+	bounds := fx.bounds(old.from.In(r.zone), old.to.In(r.zone))
 	for _, m := range list {
-		for i, s := range m.values {
-			s.settle()
-			t := sum.values[i]
-			t.requests, t.logical, t.attempts, t.tokens, t.uncosted = t.requests+s.requests, t.logical+s.logical, t.attempts+s.attempts, t.tokens+s.tokens, t.uncosted+s.uncosted
-			t.cost.Add(t.cost, s.total())
+		m.explain(counted, bounds)
+		if m.in != nil {
+			m.in.explain(counted, bounds)
+			converted = append(converted, m.in)
 		}
-		m.explain(counted)
-		sum.change = sum.change.Plus(m.change)
-		for name, v := range m.by {
-			sum.by[name] = sum.by[name].Plus(v)
-		}
+	}
+	total := sum(list)
+	if fx.currency != "" {
+		total.in = sum(converted)
 	}
 	size := func(m *mover) schema.Sum {
 		if m.change.Sign() < 0 {
@@ -323,6 +408,18 @@ func (a *API) movers(ctx context.Context, r *request) (any, error) {
 			r.columns = append(r.columns, s+n)
 		}
 	}
-	return r.answer(row{"rows": out, "total": sum.row(), "requests_counted": counted, "truncated": more, "next": r.next(len(out), more),
-		"base_from": old.from.In(r.zone).Format(time.RFC3339), "base_to": old.to.In(r.zone).Format(time.RFC3339)}), nil
+	if fx.currency != "" {
+		r.columns = append(r.columns, "before.cost", "after.cost", "change", "change_main")
+		for _, e := range effectsInThem {
+			r.columns = append(r.columns, "change_effects."+e)
+		}
+		r.columns = append(r.columns, "currency")
+		for _, m := range out {
+			m["currency"] = fx.currency
+		}
+	}
+	answer := r.answer(row{"rows": out, "total": total.row(), "requests_counted": counted, "truncated": more, "next": r.next(len(out), more),
+		"base_from": old.from.In(r.zone).Format(time.RFC3339), "base_to": old.to.In(r.zone).Format(time.RFC3339)})
+	fx.say(r, answer, fxRoundingMover)
+	return answer, nil
 }

@@ -173,3 +173,74 @@ func TestMoversBase(t *testing.T) {
 	bad("base_from=soon&base_to=2026-03-09&"+nextDay, "RFC 3339")
 	bad("group_by=kind&"+nextDay, "want any of tenant, user")
 }
+
+// In another currency the effects sum to the change as well, and what the rate did is
+// an effect of its own.
+func TestMoversInAnotherCurrency(t *testing.T) {
+	s := newStore(t, withEuros(t))
+	// The rate is 1.25 on the 9th and 3 on the 10th.
+	s.work("busier", -1, work{2, 1, 0, "m-5", "1.5", 100})
+	s.work("busier", 0, work{4, 1, 0, "m-5", "1.5", 100})
+	s.work("dearer", -1, work{1, 1, 0, "m-5", "1.5", 100})
+	s.work("dearer", 0, work{1, 1, 0, "m-5", "3", 100})
+	s.work("new", 0, work{1, 1, 0, "m-5", "3", 100})
+	s.work("free", -1, work{1, 1, 0, "m-5", "0", 100})
+	s.work("free", 0, work{1, 1, 0, "m-5", "0", 100})
+	const q = "/api/v1/movers?from=2026-03-10&to=2026-03-11&currency=EUR"
+	m := s.get(q)
+	effects := func(r map[string]any) string {
+		out := []string{fmt.Sprint(r["tenant"]), fmt.Sprint(r["change"]), fmt.Sprint(r["change_main"])}
+		for _, e := range effectsInThem {
+			if v := r["change_effects"].(map[string]any)[e]; v != "0" {
+				out = append(out, e+"="+fmt.Sprint(v))
+			}
+		}
+		return strings.Join(out, " ")
+	}
+	var got []string
+	for _, r := range list(m["rows"]) {
+		got = append(got, effects(r))
+	}
+	equal(t, "rows", strings.Join(got, "\n"), `
+busier -0.4 exchange volume=2.4 exchange=-2.8
+new 1 volume volume=1
+dearer -0.2 exchange price=1.2 exchange=-1.4
+free 0 `)
+	equal(t, "in USD", effectsOf(list(m["rows"])[0]), "3 volume volume=3")
+	equal(t, "sides", show([]map[string]any{list(m["rows"])[0]["before"].(map[string]any), list(m["rows"])[0]["after"].(map[string]any)}, "cost", "cost_usd"), "2.4 3\n2 6")
+	total := m["total"].(map[string]any)
+	total["tenant"] = "all"
+	equal(t, "total", effects(total), "all 0.4 exchange volume=3.4 price=1.2 exchange=-4.2")
+	equal(t, "rates", show(list(m["rates"]), "day", "usd"), "2026-03-09 1.25\n2026-03-10 3")
+	_, file := s.file(q + "&format=csv")
+	equal(t, "file", columns(t, file, "tenant", "change", "before_cost", "change_effects_exchange", "currency")[:26], "busier -0.4 2.4 -2.8 EUR\nn")
+	s.refuse("/api/v1/movers?from=2026-03-05&to=2026-03-11&base_from=2026-03-01&base_to=2026-03-02&currency=GBP", http.StatusBadRequest, "no rate of GBP is known")
+	// A cost of the time to compare with needs a rate too.
+	s.work("early", -8, work{1, 1, 0, "m-5", "1", 100})
+	s.refuse("/api/v1/movers?from=2026-03-10&to=2026-03-11&base_from=2026-03-01&base_to=2026-03-04&currency=EUR", http.StatusBadRequest, "no rate of EUR on 2026-03-02 or before")
+
+	// With anything at all, credits among it.
+	rng := rand.New(rand.NewPCG(3, 4))
+	for i := range 8 {
+		for day := range 6 {
+			var list []work
+			for range rng.IntN(3) {
+				list = append(list, work{1 + rng.IntN(2), rng.IntN(3), rng.IntN(2), fmt.Sprint("m-", rng.IntN(3)), fmt.Sprintf("%s0.%012d", []string{"", "-"}[rng.IntN(2)], rng.Int64N(1e12)), uint64(rng.IntN(1000))})
+			}
+			s.work(fmt.Sprint("t-", i), day-4, list...)
+		}
+	}
+	for _, by := range []string{"tenant", "", "model", "tenant,model"} {
+		m := s.get("/api/v1/movers?group_by=" + by + "&from=2026-03-09&to=2026-03-12&base_from=2026-03-06&base_to=2026-03-09&currency=EUR")
+		for i, r := range append(list(m["rows"]), m["total"].(map[string]any)) {
+			sum := new(big.Rat)
+			for _, v := range r["change_effects"].(map[string]any) {
+				sum.Add(sum, rat(t, v.(string)))
+			}
+			after, before := rat(t, r["after"].(map[string]any)["cost"].(string)), rat(t, r["before"].(map[string]any)["cost"].(string))
+			if change := rat(t, r["change"].(string)); sum.Cmp(change) != 0 || new(big.Rat).Sub(after, before).Cmp(change) != 0 {
+				t.Errorf("by %q, row %d: effects give %s: %v", by, i, sum.FloatString(13), r)
+			}
+		}
+	}
+}

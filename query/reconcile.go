@@ -37,16 +37,101 @@ type compared struct {
 	day                                                  time.Time
 	provider, model, item                                string
 	ours, theirs                                         *big.Int // 1e-12 USD
+	billed                                               *big.Int // theirs, 1e-12 of the bill's currency
+	rate                                                 schema.Rate
 	priced, onlyOurs, onlyTheirs, rounding, unsplit      *big.Int
 	ourTokens                                            int64
 	theirTokens                                          *int64 // nil is not known
 	billRows, calls, unpriced, unknown, estimated, sampl int64
 	seen, bare                                           bool // by us; rows of the bill without tokens
 	counted                                              int64
-	reported                                             *int64 // tokens of a usage report
+	reported                                             *int64           // tokens of a usage report
+	ourKinds, reportedKinds                              map[string]int64 // by kind of token; nil is not known
+	theirKinds                                           map[string]*billed
+	splitBy                                              string // "" where nothing had to be split
 }
 
-// explain splits the difference. unit is the finest digit of the bill.
+// Which tokens told price from volume.
+const (
+	splitKinds  = "kinds"
+	splitTotals = "totals"
+)
+
+// byKind splits a difference by the kinds of token: what one side alone saw is taken at
+// the bill's price of a token of its kind, since what a kind cost us is not booked. It
+// reports false where the bill does not tell both the cost and the tokens of every kind
+// that one side has.
+func (c *compared) byKind() (onlyOurs, onlyTheirs *big.Int, ok bool) {
+	type pair struct {
+		cost         *big.Int
+		ours, theirs int64
+	}
+	kinds := map[string]*pair{}
+	for kind, k := range c.theirKinds {
+		if kind == "" && k.cost.Sign() == 0 {
+			continue
+		}
+		if kind == "" || k.cost.Sign() < 0 {
+			return nil, nil, false
+		}
+		kinds[kind] = &pair{cost: k.cost, theirs: k.tokens}
+	}
+	// A kind that the bill does not price apart is in the coarser one.
+	find := func(kind string) *pair {
+		if k := kinds[kind]; k != nil {
+			return k
+		}
+		return kinds[coarser[kind]]
+	}
+	if c.reported != nil {
+		for _, k := range kinds {
+			k.theirs = 0
+		}
+		if c.reportedKinds == nil {
+			return nil, nil, false
+		}
+		for kind, n := range c.reportedKinds {
+			if k := find(kind); k != nil {
+				k.theirs += n
+			} else if n != 0 {
+				return nil, nil, false
+			}
+		}
+	}
+	for kind, n := range c.ourKinds {
+		if k := find(kind); k != nil {
+			k.ours += n
+		} else if n != 0 {
+			return nil, nil, false
+		}
+	}
+	less, more := new(big.Rat), new(big.Rat) // in the bill's currency
+	for _, k := range kinds {
+		if k.ours < 0 || k.theirs < 0 || k.theirs == 0 && (k.cost.Sign() != 0 || k.ours != 0) {
+			return nil, nil, false
+		}
+		if k.theirs == 0 {
+			continue
+		}
+		price := new(big.Rat).SetFrac(k.cost, big.NewInt(k.theirs))
+		to := more
+		if k.theirs < k.ours {
+			to = less
+		}
+		to.Add(to, new(big.Rat).Mul(price, new(big.Rat).SetInt64(k.theirs-k.ours)))
+	}
+	if c.ours.Sign() < 0 || len(kinds) == 0 {
+		return nil, nil, false
+	}
+	if c.billed.Sign() != 0 {
+		toUSD := new(big.Rat).SetFrac(c.theirs, c.billed)
+		less.Mul(less, toUSD)
+		more.Mul(more, toUSD)
+	}
+	return schema.RoundHalfEven(less), schema.RoundHalfEven(more), true
+}
+
+// explain splits the difference. unit is the finest digit of the bill, 1e-12 USD.
 func (c *compared) explain(unit *big.Int) {
 	zero := func() *big.Int { return new(big.Int) }
 	c.priced, c.onlyOurs, c.onlyTheirs, c.rounding, c.unsplit = zero(), zero(), zero(), zero(), zero()
@@ -76,6 +161,13 @@ func (c *compared) explain(unit *big.Int) {
 		c.unsplit = diff
 		return
 	}
+	if ours, theirs, ok := c.byKind(); ok {
+		c.splitBy, c.onlyOurs, c.onlyTheirs = splitKinds, ours, theirs
+		c.priced.Sub(diff, c.onlyOurs)
+		c.priced.Sub(c.priced, c.onlyTheirs)
+		return
+	}
+	c.splitBy = splitTotals
 	// What one side saw and the other did not is taken at the price of who saw it.
 	share := func(cost *big.Int, part, whole int64) *big.Int {
 		r := new(big.Rat).SetFrac(new(big.Int).Mul(cost, big.NewInt(part)), big.NewInt(whole))
@@ -130,7 +222,7 @@ func (a *API) reconcileBill(c *gin.Context) (row, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := a.open(c, limits{}, []string{"source", "from", "to", "again"})
+	r, err := a.open(c, limits{}, []string{"source", "from", "to", "again", "as_of"})
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +246,7 @@ func (a *API) reconcileBill(c *gin.Context) (row, error) {
 	defer cancel()
 	b := newBill(window[0], window[1])
 	sum := sha256.New()
-	body := bufio.NewReaderSize(io.TeeReader(http.MaxBytesReader(c.Writer, c.Request.Body, billBytes), sum), 1<<20)
+	body := schema.WithoutBOM(bufio.NewReaderSize(io.TeeReader(http.MaxBytesReader(c.Writer, c.Request.Body, billBytes), sum), 1<<20))
 	switch source {
 	case "openai":
 		err = b.openAI(body)
@@ -169,13 +261,21 @@ func (a *API) reconcileBill(c *gin.Context) (row, error) {
 		return nil, problem{http.StatusRequestEntityTooLarge, fmt.Sprintf("the file has more than %d bytes; split it by days", large.Limit)}
 	case err != nil:
 		return nil, err
+	case b.from.IsZero() && window == [2]time.Time{}:
+		return nil, badRequest("the file has no rows, so that it is about no day")
 	case b.from.IsZero():
 		return nil, badRequest("the file has nothing of the days that were asked for; leave from and to out to take those of the file")
-	case b.rows == 0 && len(b.tokens) > 0:
+	case b.rows == 0 && len(b.usage) > 0:
 		return nil, badRequest("the file has usage and no costs; put the answer of the costs API in front of it")
 	}
 	r.from, r.to = b.from, b.to
-	made := made{source: source, sha: hex.EncodeToString(sum.Sum(nil)), by: key.Name, at: time.Now().UTC().Truncate(time.Microsecond)}
+	if err := a.rollup(ctx, r); err != nil {
+		return nil, err
+	}
+	made := made{source: source, asOf: "", sha: hex.EncodeToString(sum.Sum(nil)), by: key.Name, at: time.Now().UTC().Truncate(time.Microsecond)}
+	if r.asOf != (asOf{}) {
+		made.asOf = r.asOf.String()
+	}
 	names := r.tenants
 	if r.all {
 		names = []string{}
@@ -192,10 +292,13 @@ func (a *API) reconcileBill(c *gin.Context) (row, error) {
 	if runs > 0 && again != "true" {
 		return a.reconciliation(ctx, r, same, row{"already": true})
 	}
-	id := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d %d %d", source, made.sha, made.tenants, r.from.Unix(), r.to.Unix(), runs))
+	id := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d %d %d %s", source, made.sha, made.tenants, r.from.Unix(), r.to.Unix(), runs, made.asOf))
 	made.id = hex.EncodeToString(id[:8])
 	rows, err := a.compare(ctx, r, source, b)
 	if err != nil {
+		return nil, err
+	}
+	if made.skipped, err = a.skipped(b); err != nil {
 		return nil, err
 	}
 	if err := a.keepReconciliation(ctx, r, made, b, rows); err != nil {
@@ -208,14 +311,16 @@ func (a *API) reconcileBill(c *gin.Context) (row, error) {
 // made is what is known of a comparison beside its rows.
 type made struct {
 	id, source, sha, tenants, by string
+	asOf                         string // "" is when it was made
 	at                           time.Time
+	skipped                      *big.Int // 1e-12 USD
 }
 
 // sameBill finds earlier comparisons of the same file.
 func (a *API) sameBill(ctx context.Context, r *request, m made) (id string, runs uint64, err error) {
 	q := r.question()
-	q.vars["Filter"] = fmt.Sprintf("r.source = %s AND r.sha256 = %s AND r.tenants = %s AND r.starts_on = %s AND r.ends_on = %s", q.bind("source", "String", m.source), q.bind("sha", "String", m.sha), q.bind("tenants", "String", m.tenants),
-		q.bind("starts", "Date", r.from.Format(time.DateOnly)), q.bind("ends", "Date", r.to.Format(time.DateOnly)))
+	q.vars["Filter"] = fmt.Sprintf("r.source = %s AND r.sha256 = %s AND r.tenants = %s AND r.starts_on = %s AND r.ends_on = %s AND r.as_of = %s", q.bind("source", "String", m.source), q.bind("sha", "String", m.sha), q.bind("tenants", "String", m.tenants),
+		q.bind("starts", "Date", r.from.Format(time.DateOnly)), q.bind("ends", "Date", r.to.Format(time.DateOnly)), q.bind("known", "String", m.asOf))
 	q.paging(&request{}, 1)
 	err = a.ask(ctx, r, "reconciliations.sql", q, func(get func(string) any) { id, runs = get("id").(string), get("all_rows").(uint64) })
 	return id, runs, err
@@ -239,7 +344,7 @@ func (a *API) compare(ctx context.Context, r *request, source string, b *bill) (
 	of := func(k at) *compared {
 		c := rows[k]
 		if c == nil {
-			c = &compared{day: k.day, provider: k.provider, model: k.model, item: k.item, ours: new(big.Int), theirs: new(big.Int)}
+			c = &compared{day: k.day, provider: k.provider, model: k.model, item: k.item, ours: new(big.Int), theirs: new(big.Int), billed: new(big.Int), ourKinds: map[string]int64{}, theirKinds: map[string]*billed{}}
 			rows[k] = c
 		}
 		return c
@@ -251,7 +356,7 @@ func (a *API) compare(ctx context.Context, r *request, source string, b *bill) (
 	for k := range b.lines {
 		bills[k.provider] = true
 	}
-	q := r.question()
+	q := r.then()
 	q.rangeArgs(r)
 	q.bind("limit", "UInt32", fmt.Sprint(billLines+1))
 	known := map[[2]string]bool{} // names that calls of ours have
@@ -272,7 +377,10 @@ func (a *API) compare(ctx context.Context, r *request, source string, b *bill) (
 		c := of(at{get("day").(time.Time).UTC(), provider, model, item})
 		c.seen = true
 		c.ours.Add(c.ours, get("cost").(*big.Int))
-		c.ourTokens += number("tokens")
+		for _, kind := range tokenKinds {
+			c.ourKinds[kind] += number("tok_" + kind)
+			c.ourTokens += number("tok_" + kind)
+		}
 		c.calls += number("calls")
 		c.unpriced += number("unpriced")
 		c.unknown += number("unknown")
@@ -302,23 +410,49 @@ func (a *API) compare(ctx context.Context, r *request, source string, b *bill) (
 			to.item = k.item
 		}
 		c := of(to)
-		c.theirs.Add(c.theirs, l.cost)
+		c.billed.Add(c.billed, l.cost)
+		for kind, k := range l.kinds {
+			of := c.theirKinds[kind]
+			if of == nil {
+				of = &billed{cost: new(big.Int)}
+				c.theirKinds[kind] = of
+			}
+			of.cost.Add(of.cost, k.cost)
+			of.tokens += k.tokens
+		}
 		c.billRows += l.rows
 		c.counted += l.tokens
 		c.bare = c.bare || l.bare
 	}
-	for k, tokens := range b.tokens {
+	for k, u := range b.usage {
 		// Tokens that cost nothing on the bill are not a row of it.
 		if c := rows[at{day: k.day, provider: k.provider, model: resolve(k.provider, []string{k.item})}]; c != nil && c.model != "" {
 			if c.reported == nil {
-				c.reported = new(int64)
+				c.reported, c.reportedKinds = new(int64), map[string]int64{}
 			}
-			*c.reported += tokens
+			*c.reported += u.tokens
+			if u.bare {
+				c.reportedKinds = nil
+			}
+			for kind, n := range u.kinds {
+				if c.reportedKinds != nil {
+					c.reportedKinds[kind] += n
+				}
+			}
 		}
 	}
 	out := make([]*compared, 0, len(rows))
 	for _, c := range rows {
-		c.explain(b.unit)
+		// A row is converted as a whole, at the rate of its day, and rounded once.
+		var err error
+		if c.theirs, c.rate, err = a.inUSD(b.currency, c.day, c.billed); err != nil {
+			return nil, err
+		}
+		unit := b.unit
+		if c.rate.Text != "" {
+			unit = new(big.Int).Add(c.rate.ToUSD(unit), big.NewInt(1))
+		}
+		c.explain(unit)
 		out = append(out, c)
 	}
 	slices.SortFunc(out, func(x, y *compared) int {
@@ -332,24 +466,61 @@ func (a *API) compare(ctx context.Context, r *request, source string, b *bill) (
 	return out, nil
 }
 
+// inUSD converts an amount of a day of a bill; nothing needs no rate.
+func (a *API) inUSD(currency string, day time.Time, v *big.Int) (*big.Int, schema.Rate, error) {
+	if currency == "" || currency == "USD" || v.Sign() == 0 {
+		return v, schema.Rate{}, nil
+	}
+	var rates *schema.Rates
+	if a.o.Rates != nil {
+		rates = a.o.Rates()
+	}
+	rate, ok := rates.On(currency, day)
+	if !ok {
+		return nil, rate, badRequest("the bill is in %s, and no rate of it is known on %s or before; add one to the files of fx.files (date,currency,rate)", currency, day.Format(time.DateOnly))
+	}
+	usd := rate.ToUSD(v)
+	if usd.BitLen() > billBits {
+		return nil, rate, badRequest("the bill of %s comes to more than anybody pays at the rate %s", day.Format(time.DateOnly), rate)
+	}
+	return usd, rate, nil
+}
+
+// skipped is what the rows come to that are about something else.
+func (a *API) skipped(b *bill) (*big.Int, error) {
+	sum := new(big.Int)
+	for day, v := range b.skippedC {
+		usd, _, err := a.inUSD(b.currency, day, v)
+		if err != nil {
+			return nil, err
+		}
+		sum.Add(sum, usd)
+	}
+	return sum, nil
+}
+
 // keepReconciliation stores a comparison in one insert, which a second one at the same
 // time does not repeat.
 func (a *API) keepReconciliation(ctx context.Context, r *request, m made, b *bill, rows []*compared) error {
 	batch, err := a.o.Write().PrepareBatch(schema.InsertContext(ctx, "reconcile/"+m.id),
-		"INSERT INTO reconciliations (id, line, source, sha256, tenants, starts_on, ends_on, made_at, made_by, skipped_rows, skipped, day, provider, model, item, ours, theirs, priced, only_ours, only_theirs, rounding, unsplit, our_tokens, their_tokens, bill_rows, calls, unpriced, unknown, estimated, sampled)")
+		"INSERT INTO reconciliations (id, line, source, sha256, tenants, starts_on, ends_on, made_at, made_by, skipped_rows, skipped, day, provider, model, item, ours, theirs, priced, only_ours, only_theirs, rounding, unsplit, our_tokens, their_tokens, bill_rows, calls, unpriced, unknown, estimated, sampled, as_of, currency, billed, rate, rate_of, rate_source, split_by)")
 	if err != nil {
 		return fmt.Errorf("prepare reconciliation: %w", err)
 	}
 	defer func() { _ = batch.Close() }()
 	zero := new(big.Int)
-	head := &compared{day: r.from, ours: zero, theirs: zero, priced: zero, onlyOurs: zero, onlyTheirs: zero, rounding: zero, unsplit: zero}
+	currency := b.currency
+	if currency == "" { // nothing was billed
+		currency = "USD"
+	}
+	head := &compared{day: r.from, ours: zero, theirs: zero, billed: zero, priced: zero, onlyOurs: zero, onlyTheirs: zero, rounding: zero, unsplit: zero}
 	for i, c := range append([]*compared{head}, rows...) {
 		skipped, cost := int64(0), zero
 		if i == 0 {
-			skipped, cost = b.skipped, b.skippedC
+			skipped, cost = b.skipped, m.skipped
 		}
 		err := batch.Append(m.id, uint32(i), m.source, m.sha, m.tenants, r.from, r.to, m.at, m.by, skipped, cost, c.day, c.provider, c.model, c.item, c.ours, c.theirs, c.priced, c.onlyOurs, c.onlyTheirs, c.rounding, c.unsplit,
-			c.ourTokens, c.theirTokens, c.billRows, c.calls, c.unpriced, c.unknown, c.estimated, c.sampl)
+			c.ourTokens, c.theirTokens, c.billRows, c.calls, c.unpriced, c.unknown, c.estimated, c.sampl, m.asOf, currency, c.billed, c.rate.Text, c.rate.Day, c.rate.Source, c.splitBy)
 		if err != nil {
 			return fmt.Errorf("append reconciliation: %w", err)
 		}
@@ -402,11 +573,15 @@ func (a *API) reconciliationRuns(ctx context.Context, r *request, filter string,
 	all := uint64(0)
 	err = a.ask(ctx, r, "reconciliations.sql", q, func(get func(string) any) {
 		m := differences(get)
-		for _, name := range []string{"id", "source", "sha256", "made_by"} {
+		for _, name := range []string{"id", "source", "sha256", "made_by", "currency"} {
 			m[name] = get(name)
 		}
 		m["tenants"] = json.RawMessage(get("tenants").(string))
-		m["made_at"] = stamp(get("made_at"))
+		m["made_at"], m["as_of"] = stamp(get("made_at")), stamp(get("made_at"))
+		if known := get("as_of").(string); known != "" {
+			m["as_of"] = known
+		}
+		m["theirs"] = usd(get("billed"))
 		m["from"], m["to"] = get("starts_on").(time.Time).Format(time.DateOnly), get("ends_on").(time.Time).Format(time.DateOnly)
 		m["skipped_rows"], m["skipped_usd"] = get("skipped_rows"), usd(get("skipped"))
 		list = append(list, m)
@@ -435,8 +610,13 @@ func (a *API) reconciliation(ctx context.Context, r *request, id string, extra r
 	all := uint64(0)
 	err = a.ask(ctx, r, "reconciliation.sql", q, func(get func(string) any) {
 		m := differences(get)
-		for _, name := range []string{"provider", "model", "item", "our_tokens", "bill_rows", "calls", "unpriced", "unknown", "estimated", "sampled"} {
+		for _, name := range []string{"provider", "model", "item", "our_tokens", "bill_rows", "calls", "unpriced", "unknown", "estimated", "sampled", "currency", "split_by"} {
 			m[name] = get(name)
+		}
+		m["theirs"], m["rate"] = usd(get("billed")), nil
+		if text := get("rate").(string); text != "" {
+			of := get("rate_of").(time.Time)
+			m["rate"] = row{"usd": text, "of": of.Format(time.DateOnly), "source": get("rate_source"), "carried": !of.Equal(get("day").(time.Time))}
 		}
 		m["day"] = get("day").(time.Time).Format(time.DateOnly)
 		m["their_tokens"] = nil
@@ -459,7 +639,7 @@ func (a *API) reconciliation(ctx context.Context, r *request, id string, extra r
 		out[k] = v
 	}
 	r.columns = []string{"day", "provider", "model", "item", "ours_usd", "theirs_usd", "difference_usd", "priced_usd", "only_ours_usd", "only_theirs_usd", "rounding_usd", "unsplit_usd", "error_usd",
-		"our_tokens", "their_tokens", "bill_rows", "calls", "unpriced", "unknown", "estimated", "sampled"}
+		"our_tokens", "their_tokens", "bill_rows", "calls", "unpriced", "unknown", "estimated", "sampled", "split_by", "theirs", "currency", "rate.usd", "rate.of", "rate.source"}
 	return out, nil
 }
 

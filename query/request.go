@@ -47,17 +47,34 @@ type request struct {
 	limit    int
 	offset   int        // rows of earlier pages
 	after    *runCursor // the last run of the earlier pages
+	asOf     asOf       // what is asked for is what was known then
 	zone     *time.Location
 	csv      bool     // the answer is a CSV file
 	columns  []string // of the CSV file; a name with a dot lies in an object
 }
 
-// known refuses parameters that would be ignored.
-func (r *request) known(names []string) error {
+// takes refuses parameters that would be ignored.
+func (r *request) takes(names []string) error {
+	for name, why := range noParam[strings.TrimPrefix(r.FullPath(), "/api/v1/")] {
+		if !slices.Contains(names, name) && r.Request.URL.Query().Has(name) {
+			return badRequest("%s: %s", name, why)
+		}
+	}
+	if r.Request.URL.Query().Has("currency") && !slices.Contains(names, "currency") {
+		return badRequest("currency: this answer is in USD; spend, movers, retries, cache, batch, close and export/focus have other currencies")
+	}
 	if err := schema.CheckParams(r.Request.URL.Query(), names, "tenant"); err != nil {
 		return badRequest("%v", err)
 	}
 	return nil
+}
+
+// noParam says by path why there is no parameter that others have.
+var noParam = map[string]map[string]string{
+	"reconcile":           {"as_of": "a comparison stays as it was made; POST compares a bill with what was known then"},
+	"enforcement":         {"as_of": "what happened is stamped with its time and never corrected; to= is what was known then"},
+	"enforcement/leakage": {"as_of": "what leaked is stamped with the time at which it was noticed and never corrected; to= is what was known then"},
+	"enforcement/times":   {"as_of": "what was measured is stamped with its time and never corrected; to= is what was known then"},
 }
 
 // rows reads limit.
@@ -108,24 +125,13 @@ func (r *request) instant(name string) (*time.Time, error) {
 		if derr != nil {
 			return nil, badRequest("%s %q: want RFC 3339 or a date, e.g. 2026-11-29T10:00:00Z or 2026-11-29", name, v)
 		}
-		t = startOfDay(day, r.zone)
+		t = schema.StartOfDay(day, r.zone)
 	}
 	// What ClickHouse's DateTime can hold, with a margin for rounding.
 	if t.Year() < 1971 || t.Year() > 2105 {
 		return nil, badRequest("%s %q: want a year from 1971 to 2105", name, v)
 	}
 	return &t, nil
-}
-
-// startOfDay is the first instant of a date in a zone. Where the clocks go
-// forward at midnight that is one o'clock.
-func startOfDay(day time.Time, zone *time.Location) time.Time {
-	y, m, d := day.Date()
-	t := time.Date(y, m, d, 0, 0, 0, 0, zone)
-	for t.Day() != d {
-		t = t.Add(15 * time.Minute)
-	}
-	return t
 }
 
 // quarters widens the time to whole quarters of an hour, which the rollups are made of.
@@ -180,7 +186,7 @@ type question struct {
 // it, into an error instead of another tenant's figures. It is outside because
 // ClickHouse may evaluate conditions of one WHERE in any order.
 func (r *request) question() *question {
-	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Newest": false, "Wide": false, "After": false, "Instant": false, "BookedUntil": false, "Until": false, "FX": false, "Lines": "1", "At": "toDateTime(0, 'UTC')", "Info": runDimensions[1:]}}
+	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Newest": false, "Wide": false, "After": false, "Known": false, "KnownDay": false, "KnownRuns": false, "FX": false, "Base": false, "FXCost": "s.cost", "Lines": "1", "At": "toDateTime(0, 'UTC')", "Info": runDimensions[1:]}}
 	clause := "1"
 	if !r.all {
 		names := make([]string, len(r.tenants))
@@ -223,6 +229,11 @@ func (q *question) filter(r *request, names []string) string {
 // ask renders the named template and runs it.
 func (a *API) ask(ctx context.Context, r *request, name string, q *question, each func(get func(string) any)) error {
 	var sql bytes.Buffer
+	if q.vars["Known"] == true {
+		if err := queries.ExecuteTemplate(&sql, "known", q.vars); err != nil {
+			return fmt.Errorf("render %s: %w", name, err)
+		}
+	}
 	if err := queries.ExecuteTemplate(&sql, name, q.vars); err != nil {
 		return fmt.Errorf("render %s: %w", name, err)
 	}

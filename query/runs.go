@@ -36,9 +36,17 @@ func (a *API) runs(ctx context.Context, r *request) (any, error) {
 		}
 		r.after = &c
 	}
-	out, err := a.runsOf(ctx, r, 4*r.limit+100)
-	if err == nil && len(out) <= r.limit {
-		out, err = a.runsOf(ctx, r, 0)
+	q, err := a.thenRuns(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	newest := 4*r.limit + 100
+	if r.asOf != (asOf{}) {
+		newest = 0 // there a run has a row for each entry
+	}
+	out, err := a.runsOf(ctx, r, q, newest)
+	if err == nil && len(out) <= r.limit && newest > 0 {
+		out, err = a.runsOf(ctx, r, r.question(), 0)
 	}
 	if err != nil {
 		return nil, err
@@ -63,8 +71,7 @@ func (a *API) runs(ctx context.Context, r *request) (any, error) {
 
 // runsOf lists runs, one more than the limit, among those with the newest rows in
 // run_info; 0 is all.
-func (a *API) runsOf(ctx context.Context, r *request, newest int) ([]row, error) {
-	q := r.question()
+func (a *API) runsOf(ctx context.Context, r *request, q *question, newest int) ([]row, error) {
 	q.runRange(r)
 	q.vars["RunFilter"], q.vars["Newest"], q.vars["After"] = q.filter(r, runDimensions), newest > 0, r.after != nil
 	if c := r.after; c != nil {
@@ -99,7 +106,7 @@ func (a *API) endings(ctx context.Context, r *request, runs []row) error {
 		ids[i] = m["run_id"].(string)
 		index[[2]string{m["tenant"].(string), ids[i]}] = m
 	}
-	q := r.question()
+	q := r.then()
 	q.args = append(q.args, clickhouse.Named("runs", ids))
 	// The last run of the list began first, and a call may begin a little before
 	// the root that reports it, by another clock.
@@ -150,8 +157,8 @@ func (a *API) run(ctx context.Context, r *request) (any, error) {
 	if id == "" {
 		return nil, badRequest("no run id; /api/v1/runs lists runs")
 	}
-	q := r.question()
-	q.vars["Filter"] = strings.TrimPrefix(q.runClause(id, false), " AND ")
+	q := r.then()
+	q.vars["Filter"] = strings.TrimPrefix(q.runClause(id, r.asOf != (asOf{})), " AND ")
 	sum := newReport()
 	if err := a.ask(ctx, r, "run_totals.sql", q, sum.add); err != nil {
 		return nil, err
@@ -181,7 +188,11 @@ func (a *API) run(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	truncated := len(calls) > treeLimit
-	return sum.report(id, calls[:min(len(calls), treeLimit)], truncated), nil
+	out := sum.report(id, calls[:min(len(calls), treeLimit)], truncated)
+	if r.asOf != (asOf{}) {
+		r.known(out)
+	}
+	return out, nil
 }
 
 // movedTo is the run that a trace, under whose id a run was known, belongs to now.
@@ -190,7 +201,7 @@ func (a *API) movedTo(ctx context.Context, r *request, id string) (string, error
 	if err != nil {
 		return "", nil
 	}
-	q := r.question()
+	q := r.then()
 	q.vars["Filter"] = "trace_id = toFixedString(unhex(" + q.bind("trace", "String", trace.String()) + "), 16)"
 	to := ""
 	err = a.ask(ctx, r, "moved.sql", q, func(get func(string) any) { to = get("run").(string) })

@@ -58,6 +58,7 @@ type lot struct {
 	state                          string
 	calls, cached, unsaid, entries int64
 	cost                           *big.Rat // USD
+	worth                          *big.Rat // of a USD that day, in the currency that is asked for, or nil
 	quantities
 }
 
@@ -80,7 +81,7 @@ func (l *lot) prices(from UnitPrices) ([]UnitPrice, bool) {
 // saver sums the lots of a group.
 type saver interface {
 	add(lot, UnitPrices)
-	row() row
+	row(currency string) row
 	size() *big.Rat // to order rows by, largest first
 }
 
@@ -90,14 +91,16 @@ func (a *API) savings(ctx context.Context, r *request, lines string, columns []s
 	if err != nil {
 		return nil, err
 	}
-	known, err := r.knownAt(time.Now())
+	q := r.then()
+	if err := a.entries(ctx, r, q); err != nil {
+		return nil, err
+	}
+	fx, err := a.savingsCurrency(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	q := r.question()
-	if err := a.entries(ctx, r, q, known); err != nil {
-		return nil, err
-	}
+	q.vars["FX"], q.vars["FXDay"] = fx.currency != "", "toDate(j.started_at, '"+quoteZone(r.zone)+"')"
+	var missing error
 	q.vars["Lines"], q.vars["Filter"] = lines, q.filter(r, dimensions)
 	q.vars["Columns"] = slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return g == "tenant" })
 	q.mask("unsaid", schema.FlagCacheUnknown)
@@ -116,11 +119,24 @@ func (a *API) savings(ctx context.Context, r *request, lines string, columns []s
 		for i := range meters {
 			l.quantities[i] = get("q_" + meters[i].component).(int64)
 		}
+		if fx.currency != "" {
+			day := get("fx_day").(time.Time).UTC()
+			rate, ok := fx.known.On(fx.currency, day)
+			switch {
+			case ok:
+				l.worth = new(big.Rat).SetFrac(big.NewInt(schema.PicoPerUSD), rate.Pico())
+			case missing == nil && (l.cost.Sign() != 0 || l.cached != 0): // else there is no money in it
+				missing = fx.lacks(day)
+			}
+		}
 		p.find(get).add(l, a.o.Prices)
 		total.add(l, a.o.Prices)
 	})
 	if err != nil {
 		return nil, err
+	}
+	if missing != nil {
+		return nil, missing
 	}
 	if n > savingGroups {
 		return nil, badRequest("the answer would be made of more than %d sums; ask for fewer dimensions, one tenant or a shorter time", savingGroups)
@@ -131,9 +147,51 @@ func (a *API) savings(ctx context.Context, r *request, lines string, columns []s
 		}
 		return p.compare(a, b)
 	})
-	answer := p.answer(r, columns, func(s saver) row { return s.row() })
-	answer["total"] = total.row()
-	return known.stamp(answer, nil)
+	if fx.currency != "" {
+		for _, c := range slices.Clone(columns) {
+			if name, money := strings.CutSuffix(c, "_usd"); money {
+				columns = append(columns, name)
+			}
+		}
+		columns = append(columns, "currency")
+	}
+	answer := p.answer(r, columns, func(s saver) row { return s.row(fx.currency) })
+	answer["total"] = total.row(fx.currency)
+	fx.say(r, answer, fxRoundingOnce)
+	return answer, nil
+}
+
+// savingsCurrency finds the rates of the days that cost something.
+func (a *API) savingsCurrency(ctx context.Context, r *request) (conversion, error) {
+	own := *r
+	own.quarters()
+	q := own.then()
+	q.rangeArgs(&own)
+	q.vars["Filter"] = q.filter(r, dimensions)
+	return a.currency(ctx, &own, q)
+}
+
+// money is a sum of USD and what it comes to in another currency, both exact.
+type money struct{ usd, in *big.Rat }
+
+func newMoney() money { return money{new(big.Rat), new(big.Rat)} }
+
+func (m money) add(usd, worth *big.Rat) {
+	m.usd.Add(m.usd, usd)
+	if worth != nil {
+		m.in.Add(m.in, new(big.Rat).Mul(usd, worth))
+	}
+}
+
+// amounts are the figures of a row by name, in USD and in the currency.
+func amounts(m row, currency string, list map[string]money) row {
+	for name, v := range list {
+		m[name+"_usd"] = pico(v.usd).String()
+		if currency != "" {
+			m[name], m["currency"] = pico(v.in).String(), currency
+		}
+	}
+	return m
 }
 
 // pages are rows that are summed here instead of by ClickHouse.
@@ -197,14 +255,14 @@ func (p *pages[T]) answer(r *request, columns []string, f func(T) row) row {
 // cached sums what caching saved.
 type cached struct {
 	calls, unsaid, input, read, written, unknownCalls, unknownTokens int64
-	saved, extra                                                     *big.Rat
+	saved, extra                                                     money
 }
 
 // cache answers what cache reads would have cost as plain input, less what they did
 // and what writing the cache cost beyond it, and how much of the input was read.
 func (a *API) cache(ctx context.Context, r *request) (any, error) {
 	columns := []string{"calls", "input_tokens", "cache_read_tokens", "cache_write_tokens", "hit_rate", "read_saved_usd", "write_extra_usd", "saved_usd", "unknown_price_calls", "unknown_price_tokens", "cache_unknown_calls"}
-	return a.savings(ctx, r, "j.cost_status != 'unknown'", columns, func() saver { return &cached{saved: new(big.Rat), extra: new(big.Rat)} })
+	return a.savings(ctx, r, "j.cost_status != 'unknown'", columns, func() saver { return &cached{saved: newMoney(), extra: newMoney()} })
 }
 
 func (s *cached) add(l lot, from UnitPrices) {
@@ -225,25 +283,29 @@ func (s *cached) add(l lot, from UnitPrices) {
 	}
 	did, _ := l.at(prices)
 	plain, _ := l.moved("input", "cache_read").at(prices)
-	s.saved.Add(s.saved, plain.Sub(plain, did))
+	s.saved.add(plain.Sub(plain, did), l.worth)
 	plain, _ = l.moved("input", "cache_write_5m", "cache_write_1h").at(prices)
-	s.extra.Add(s.extra, did.Sub(did, plain))
+	s.extra.add(did.Sub(did, plain), l.worth)
 }
 
-func (s *cached) size() *big.Rat { return new(big.Rat).Sub(s.saved, s.extra) }
+func (s *cached) size() *big.Rat { return new(big.Rat).Sub(s.saved.usd, s.extra.usd) }
 
-func (s *cached) row() row {
-	// The parts are rounded, and the difference is theirs, so that they add up.
-	saved, extra := pico(s.saved), pico(s.extra)
-	return row{"calls": s.calls, "input_tokens": s.input, "cache_read_tokens": s.read, "cache_write_tokens": s.written, "hit_rate": share(s.read, s.input),
-		"read_saved_usd": saved.String(), "write_extra_usd": extra.String(), "saved_usd": saved.Minus(extra).String(),
+func (s *cached) row(currency string) row {
+	m := row{"calls": s.calls, "input_tokens": s.input, "cache_read_tokens": s.read, "cache_write_tokens": s.written, "hit_rate": share(s.read, s.input),
 		"unknown_price_calls": s.unknownCalls, "unknown_price_tokens": s.unknownTokens, "cache_unknown_calls": s.unsaid}
+	amounts(m, currency, map[string]money{"read_saved": s.saved, "write_extra": s.extra})
+	// The parts are rounded, and the difference is theirs, so that they add up.
+	m["saved_usd"] = pico(s.saved.usd).Minus(pico(s.extra.usd)).String()
+	if currency != "" {
+		m["saved"] = pico(s.saved.in).Minus(pico(s.extra.in)).String()
+	}
+	return m
 }
 
 // batched sums what could have been cheaper as a batch.
 type batched struct {
 	calls, without, unknownPrice, unpriced, unknown int64
-	spend, eligible, saving, unknownSpend           *big.Rat
+	spend, eligible, saving, unknownSpend           money
 }
 
 // standardTiers are the names of the service tier that a price line's base rates are of.
@@ -254,7 +316,7 @@ const standardTiers = "('', 'default', 'standard', 'auto', 'scale', 'on_demand',
 func (a *API) batch(ctx context.Context, r *request) (any, error) {
 	columns := []string{"calls", "spend_usd", "eligible_usd", "saving_usd", "no_batch_price_calls", "unknown_price_calls", "unknown_price_usd", "unpriced_calls", "unknown_calls"}
 	return a.savings(ctx, r, "(j.mode = 'batch' OR j.criticality = 'background') AND lower(j.service_tier) IN "+standardTiers, columns, func() saver {
-		return &batched{spend: new(big.Rat), eligible: new(big.Rat), saving: new(big.Rat), unknownSpend: new(big.Rat)}
+		return &batched{spend: newMoney(), eligible: newMoney(), saving: newMoney(), unknownSpend: newMoney()}
 	})
 }
 
@@ -268,11 +330,11 @@ func (s *batched) add(l lot, from UnitPrices) {
 		s.unknown += l.calls
 		return
 	}
-	s.spend.Add(s.spend, l.cost)
+	s.spend.add(l.cost, l.worth)
 	prices, ok := l.prices(from)
 	if !ok {
 		s.unknownPrice += l.calls
-		s.unknownSpend.Add(s.unknownSpend, l.cost)
+		s.unknownSpend.add(l.cost, l.worth)
 		return
 	}
 	call := l.PricedCall
@@ -284,13 +346,13 @@ func (s *batched) add(l lot, from UnitPrices) {
 		s.without += l.calls
 		return
 	}
-	s.eligible.Add(s.eligible, l.cost)
-	s.saving.Add(s.saving, did.Sub(did, would))
+	s.eligible.add(l.cost, l.worth)
+	s.saving.add(did.Sub(did, would), l.worth)
 }
 
-func (s *batched) size() *big.Rat { return s.saving }
+func (s *batched) size() *big.Rat { return s.saving.usd }
 
-func (s *batched) row() row {
-	return row{"calls": s.calls, "spend_usd": pico(s.spend).String(), "eligible_usd": pico(s.eligible).String(), "saving_usd": pico(s.saving).String(),
-		"no_batch_price_calls": s.without, "unknown_price_calls": s.unknownPrice, "unknown_price_usd": pico(s.unknownSpend).String(), "unpriced_calls": s.unpriced, "unknown_calls": s.unknown}
+func (s *batched) row(currency string) row {
+	return amounts(row{"calls": s.calls, "no_batch_price_calls": s.without, "unknown_price_calls": s.unknownPrice, "unpriced_calls": s.unpriced, "unknown_calls": s.unknown},
+		currency, map[string]money{"spend": s.spend, "eligible": s.eligible, "saving": s.saving, "unknown_price": s.unknownSpend})
 }

@@ -86,7 +86,7 @@ var (
 	runSchema = openapi.Named{Name: "Run", Schema: openapi.Object(with(same(text, "tenant", "run_id"), same(openapi.Nullable(text), "name", "user", "feature", "workflow", "workflow_version", "agent", "session", "criticality", "mode", "environment"), counts,
 		same(openapi.Map(count), "retries_by_layer", "failures", "kinds", "flags"),
 		openapi.Fields{"status": statuses, "started_at": openapi.Time(), "ended_at": openapi.Time(), "cost_usd": openapi.USD(), "wasted_usd": openapi.USD(), "cost_amplification": quotient,
-			"retry_multiplier": quotient, "amplification": openapi.Number(), "requests": count, "repeats": count, "estimated_calls": count, "truncated": openapi.Bool(), "calls": openapi.Array(callSchema)}))}
+			"retry_multiplier": quotient, "amplification": openapi.Number(), "as_of?": openapi.Time(), "requests": count, "repeats": count, "estimated_calls": count, "truncated": openapi.Bool(), "calls": openapi.Array(callSchema)}))}
 
 	spendCounts = openapi.Fields{"calls": count, "cost_usd": openapi.USD(), "unpriced_calls": count, "unknown_calls": count, "estimated_calls": count, "sampled_calls": count}
 
@@ -100,6 +100,8 @@ var (
 		"rows":  openapi.Array(rowOf(dimensions, with(openapi.Fields{"at?": openapi.Time(), "tokens": tokenSchema, "cost?": inCurrency, "currency?": currencyCode}, spendCounts))),
 		"total": with(openapi.Fields{"complete": openapi.Schema{"type": "boolean", "description": "Nothing is unpriced, unknown or sampled."}, "cost?": inCurrency}, spendCounts)}, rated))
 
+	retriesSchema = answerOf(with(openapi.Fields{"rows": openapi.Array(rowOf(retryDimensions, openapi.Fields{"retries": count, "fallbacks": count, "hedges": count, "wasted_usd": openapi.USD(), "wasted?": inCurrency, "currency?": currencyCode}))}, rated))
+
 	amplificationRow = rowOf(slices.Concat(runDimensions, callDimensions), with(openapi.Fields{"requests": count, "repeats": count, "cost_usd": openapi.USD(), "wasted_usd": openapi.USD()}, counts,
 		same(quotient, "ratio", "retry_multiplier", "cost_amplification"), same(openapi.Number(), "p50", "p90", "p99")))
 
@@ -109,11 +111,14 @@ var (
 		"total":    with(same(count, "model_attempts", "unpriced", "unknown", "estimated", "assumed_basis", "sampled", "late"), openapi.Fields{"quarantined?": positive}),
 		"findings": openapi.Array(openapi.Fields{"finding": text, "tenants": openapi.Array(text), "traces": positive, "trace_id": text, "text": text})})
 
-	moverSide = openapi.Named{Name: "MoverSide", Schema: openapi.Object(with(same(count, "requests", "model_calls", "attempts", "tokens", "uncosted_calls"), openapi.Fields{"cost_usd": openapi.USD()}))}
+	moverSide = openapi.Named{Name: "MoverSide", Schema: openapi.Object(with(same(count, "requests", "model_calls", "attempts", "tokens", "uncosted_calls"), openapi.Fields{"cost_usd": openapi.USD(), "cost?": inCurrency}))}
 	moverRow  = openapi.Fields{"before": moverSide, "after": moverSide, "before_usd": openapi.USD(), "after_usd": openapi.USD(), "change_usd": openapi.USD(), "effects": same(openapi.USD(), effects...),
-		"main": openapi.Enum(append([]string{""}, effects...)...)}
-	moversSchema = answerOf(openapi.Fields{"rows": openapi.Array(rowOf(moverDimensions, with(openapi.Fields{}, moverRow))), "total": moverRow,
-		"requests_counted": openapi.Bool(), "base_from": openapi.Time(), "base_to": openapi.Time()})
+		"main":            openapi.Enum(append([]string{""}, effects...)...),
+		"change?":         inCurrency,
+		"change_effects?": same(inCurrency, effectsInThem...),
+		"change_main?":    openapi.Enum(append([]string{""}, effectsInThem...)...)}
+	moversSchema = answerOf(with(openapi.Fields{"rows": openapi.Array(rowOf(moverDimensions, with(openapi.Fields{"currency?": currencyCode}, moverRow))), "total": moverRow,
+		"requests_counted": openapi.Bool(), "base_from": openapi.Time(), "base_to": openapi.Time()}, rated))
 
 	closedSchema = openapi.Named{Name: "Close", Schema: openapi.Object(openapi.Fields{"tenant": text, "period": monthSchema, "from": openapi.Time(), "to": openapi.Time(), "timezone": text, "as_of": openapi.Time(), "closed_at": openapi.Time(), "closed_by": text, "cost_usd": openapi.USD()})}
 	closeMoney   = same(openapi.USD(), "frozen_usd", "current_usd", "adjustment_usd")
@@ -126,11 +131,13 @@ var (
 
 	day           = openapi.Text(openapi.Schema{"format": "date"}, "")
 	differing     = same(openapi.USD(), "ours_usd", "theirs_usd", "difference_usd", "rounding_usd", "unsplit_usd")
-	reconciledRun = openapi.Named{Name: "Reconciliation", Schema: openapi.Object(with(same(text, "id", "source", "sha256", "made_by"), differing, same(openapi.USD(), "priced_usd", "only_ours_usd", "only_theirs_usd", "skipped_usd"),
-		openapi.Fields{"tenants": openapi.Array(text), "made_at": openapi.Time(), "from": day, "to": day, "skipped_rows": positive}))}
+	billedIn      = openapi.Fields{"currency": openapi.String("The bill's currency, ISO 4217."), "theirs": openapi.Text(openapi.Schema{"format": "decimal"}, "The bill, in its currency.")}
+	rateSchema    = openapi.AnyOf(openapi.Fields{"usd": openapi.String("USD for one of the currency, a decimal."), "of": day, "source": text, "carried": openapi.Bool()}, openapi.Schema{"type": "null", "description": "The row needed no rate."})
+	reconciledRun = openapi.Named{Name: "Reconciliation", Schema: openapi.Object(with(same(text, "id", "source", "sha256", "made_by"), billedIn, differing, same(openapi.USD(), "priced_usd", "only_ours_usd", "only_theirs_usd", "skipped_usd"),
+		openapi.Fields{"tenants": openapi.Array(text), "made_at": openapi.Time(), "as_of": openapi.Time(), "from": day, "to": day, "skipped_rows": positive}))}
 	reconciled = openapi.Fields{"reconciliation": reconciledRun, "truncated": openapi.Bool(), "next": nextSchema, "already?": openapi.Schema{"type": "boolean", "description": "The same file was compared before."},
-		"rows": openapi.Array(with(same(text, "provider", "model", "item"), differing, same(count, "our_tokens", "bill_rows", "calls", "unpriced", "unknown", "estimated", "sampled"),
-			openapi.Fields{"day": day, "their_tokens": openapi.Nullable(count), "priced_usd": openapi.Nullable(openapi.USD()), "only_ours_usd": openapi.Nullable(openapi.USD()), "only_theirs_usd": openapi.Nullable(openapi.USD()),
+		"rows": openapi.Array(with(same(text, "provider", "model", "item"), differing, same(count, "our_tokens", "bill_rows", "calls", "unpriced", "unknown", "estimated", "sampled"), billedIn,
+			openapi.Fields{"rate": rateSchema, "split_by": openapi.Schema{"type": "string", "enum": []string{"", splitKinds, splitTotals}, "description": "Which tokens told price from volume: those of each kind, or all together; empty where nothing had to be split."}, "day": day, "their_tokens": openapi.Nullable(count), "priced_usd": openapi.Nullable(openapi.USD()), "only_ours_usd": openapi.Nullable(openapi.USD()), "only_theirs_usd": openapi.Nullable(openapi.USD()),
 				"error_usd": openapi.Nullable(openapi.USD())}))}
 	reconcileSchema = openapi.AnyOf(openapi.Fields{"reconciliations": openapi.Array(reconciledRun), "truncated": openapi.Bool(), "next": nextSchema}, reconciled)
 )
@@ -174,14 +181,14 @@ var (
 
 	// saved and batchable are what rows and the total are of.
 	saved = with(same(count, "calls", "input_tokens", "cache_read_tokens", "cache_write_tokens", "unknown_price_calls", "unknown_price_tokens", "cache_unknown_calls"),
-		same(openapi.USD(), "read_saved_usd", "write_extra_usd", "saved_usd"), openapi.Fields{"hit_rate": quotient})
+		same(openapi.USD(), "read_saved_usd", "write_extra_usd", "saved_usd"), same(inCurrency, "read_saved?", "write_extra?", "saved?"), openapi.Fields{"currency?": currencyCode}, openapi.Fields{"hit_rate": quotient})
 	batchable = with(same(count, "calls", "no_batch_price_calls", "unknown_price_calls", "unpriced_calls", "unknown_calls"),
-		same(openapi.USD(), "spend_usd", "eligible_usd", "saving_usd", "unknown_price_usd"))
+		same(openapi.USD(), "spend_usd", "eligible_usd", "saving_usd", "unknown_price_usd"), same(inCurrency, "spend?", "eligible?", "saving?", "unknown_price?"), openapi.Fields{"currency?": currencyCode})
 	cacheSchema = savingsOf(saved)
 	batchSchema = savingsOf(batchable)
 )
 
 // savingsOf is an answer of API.savings.
 func savingsOf(f openapi.Fields) openapi.Fields {
-	return answerOf(openapi.Fields{"rows": openapi.Array(rowOf(dimensions, with(openapi.Fields{}, f))), "total": f})
+	return answerOf(with(openapi.Fields{"rows": openapi.Array(rowOf(dimensions, with(openapi.Fields{}, f))), "total": f}, rated))
 }

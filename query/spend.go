@@ -57,26 +57,18 @@ func (a *API) spend(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	known, err := r.knownAt(now)
-	if err != nil {
+	r.quarters()
+	if err := a.rollup(ctx, r); err != nil {
 		return nil, err
 	}
-	r.quarters()
-	if !known.instant.IsZero() {
-		if err := a.journalHas(ctx, r, "ask for the end of a day, e.g. as_of="+known.instant.Format(time.DateOnly)); err != nil {
-			return nil, err
-		}
-	}
-	q := r.question()
-	known.apply(q)
+	q := r.then()
 	q.vars["Groups"], q.vars["At"], q.vars["Filter"] = groups, at, q.filter(r, dimensions)
 	q.rangeArgs(r)
 	fx, err := a.currency(ctx, r, q)
 	if err != nil {
 		return nil, err
 	}
-	if same, err := a.unchanged(ctx, r, known, fx, now); same || err != nil {
+	if same, err := a.unchanged(ctx, r, fx, time.Now()); same || err != nil {
 		return nil, err
 	}
 	fx.apply(q)
@@ -123,10 +115,7 @@ func (a *API) spend(ctx context.Context, r *request) (any, error) {
 	}
 	more := all > uint64(r.offset+len(out))
 	answer := r.answer(row{"rows": out, "total": total, "truncated": more, "next": r.next(len(out), more)})
-	fx.say(r, answer)
-	if known != (asOf{}) {
-		answer["as_of"] = known.String()
-	}
+	fx.say(r, answer, fxRounding)
 	return answer, nil
 }
 
@@ -136,10 +125,18 @@ func (q *question) rangeArgs(r *request) {
 	q.bind("to", "DateTime('UTC')", r.to.UTC().Format(clickhouseSeconds))
 }
 
+// known says in an answer when what it tells was known.
+func (r *request) known(m row) {
+	m["as_of"] = time.Now().UTC().Format(time.RFC3339)
+	if r.asOf != (asOf{}) {
+		m["as_of"] = r.asOf.String()
+	}
+}
+
 // answer adds what an answer was made of: the time it covers, which may be a
 // little more than was asked for, and the zone its days begin in.
 func (r *request) answer(m row) row {
 	m["from"], m["to"], m["timezone"] = r.from.In(r.zone).Format(time.RFC3339Nano), r.to.In(r.zone).Format(time.RFC3339Nano), r.zone.String()
-	m["as_of"] = time.Now().UTC().Format(time.RFC3339)
+	r.known(m)
 	return m
 }

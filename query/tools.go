@@ -5,7 +5,6 @@ import (
 	"math/big"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/flyball/flyball/schema"
 )
@@ -20,7 +19,10 @@ func (a *API) loops(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := r.question()
+	q, err := a.thenRuns(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	q.runRange(r)
 	q.vars["RunFilter"], q.vars["Info"] = q.filter(r, runDimensions), r.needs(groups, runDimensions[1:])
 	columns := []string{"requests", "looping_requests", "tool_calls", "repeats", "repeat_ratio", "most_repeats", "cost_usd", "looping_cost_usd", "looping_uncosted_calls"}
@@ -57,28 +59,11 @@ func (q *question) mask(name string, f schema.Flags) {
 	q.bind(name, "UInt64", strconv.FormatUint(uint64(f), 10))
 }
 
-// entries makes a question one about entries: of the time, and known then. It
-// refuses where some of them have expired.
-func (a *API) entries(ctx context.Context, r *request, q *question, known asOf) error {
+// entries makes a question one about entries of the time. It refuses where some of
+// them have expired.
+func (a *API) entries(ctx context.Context, r *request, q *question) error {
 	q.runRange(r)
-	if known != (asOf{}) {
-		until := known.instant
-		if until.IsZero() {
-			until = known.booked.Add(24 * time.Hour)
-		}
-		q.vars["Until"] = true
-		// Entries are stamped with microseconds: the first of them at or after the instant.
-		q.bind("as_of", "String", until.Add(time.Microsecond-1).Truncate(time.Microsecond).Format(clickhouseMicros))
-	}
 	return a.journalHas(ctx, r, "this answer is made of entries; begin later")
-}
-
-// stamp says in an answer until when entries count.
-func (k asOf) stamp(answer row, err error) (any, error) {
-	if err == nil && k != (asOf{}) {
-		answer["as_of"] = k.String()
-	}
-	return answer, err
 }
 
 // payloads answers how many bytes tools answered with, and how many tokens these
@@ -88,8 +73,8 @@ func (a *API) payloads(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := r.question()
-	if err := a.entries(ctx, r, q, asOf{}); err != nil {
+	q := r.then()
+	if err := a.entries(ctx, r, q); err != nil {
 		return nil, err
 	}
 	q.columns(r, groups, payloadDimensions)
@@ -117,19 +102,15 @@ func (a *API) emptyPolls(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	known, err := r.knownAt(time.Now())
-	if err != nil {
-		return nil, err
-	}
-	q := r.question()
-	if err := a.entries(ctx, r, q, known); err != nil {
+	q := r.then()
+	if err := a.entries(ctx, r, q); err != nil {
 		return nil, err
 	}
 	q.columns(r, groups, toolDimensions)
 	columns := []string{"calls", "polls", "empty_polls", "empty_share", "unknown_polls", "empty_turns", "empty_turns_usd", "empty_turns_uncosted"}
-	return known.stamp(a.sums(ctx, r, "empty_polls.sql", q, groups, columns, func(get func(string) any) row {
+	return a.sums(ctx, r, "empty_polls.sql", q, groups, columns, func(get func(string) any) row {
 		n := func(name string) int64 { return get(name).(int64) }
 		return row{"calls": n("calls"), "polls": n("polls"), "empty_polls": n("empty"), "empty_share": share(n("empty"), n("polls")-n("unsaid")), "unknown_polls": n("unsaid"),
 			"empty_turns": n("turns"), "empty_turns_usd": usd(get("cost").(*big.Int)), "empty_turns_uncosted": n("uncosted")}
-	}))
+	})
 }

@@ -114,10 +114,6 @@ var retriesNames = []string{"0", "1", "2", mostRetries: fmt.Sprintf("%d+", mostR
 // workedAfter answers what calls, or requests, took and cost that worked at once and
 // after one, two, three and more retries.
 func (a *API) workedAfter(ctx context.Context, r *request) (any, error) {
-	known, err := r.knownAt(time.Now())
-	if err != nil {
-		return nil, err
-	}
 	of := r.DefaultQuery("of", "calls")
 	dims, byDefault := workedDimensions, "layer"
 	switch {
@@ -128,9 +124,6 @@ func (a *API) workedAfter(ctx context.Context, r *request) (any, error) {
 				return nil, badRequest("%s is of calls; requests have %v", d, dims[1:])
 			}
 		}
-		if known != (asOf{}) {
-			return nil, badRequest("as_of is of calls; ask for of=calls, or without as_of")
-		}
 	case of != "calls":
 		return nil, badRequest("of %q: want calls or requests", of)
 	}
@@ -138,13 +131,18 @@ func (a *API) workedAfter(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := r.question()
+	q := r.then()
+	if of == "requests" {
+		if q, err = a.thenRuns(ctx, r); err != nil {
+			return nil, err
+		}
+	}
 	q.bind("limit", "UInt32", fmt.Sprint(workedLimit+1))
 	w := &workedAnswer{once: map[target]*effort{}, pages: newPage(append(slices.Clone(groups), "n"), func() *tried { return &tried{cost: new(big.Int), compare: map[target]*effort{}} })}
 	q.vars["Columns"] = slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return g == "tenant" || g == "layer" })
 	if of == "requests" {
 		err = a.workedRequests(ctx, r, q, w)
-	} else if err = a.entries(ctx, r, q, known); err == nil {
+	} else if err = a.entries(ctx, r, q); err == nil {
 		err = a.workedCalls(ctx, r, q, w)
 	}
 	if err != nil {
@@ -161,7 +159,7 @@ func (a *API) workedAfter(ctx context.Context, r *request) (any, error) {
 		delete(m, "n")
 	}
 	answer["of"] = of
-	return known.stamp(answer, nil)
+	return answer, nil
 }
 
 // workedAnswer collects an answer.

@@ -112,7 +112,6 @@ func TestWorkedAfterOfRequests(t *testing.T) {
 		s.refuse("/api/v1/worked-after?"+query+"&"+during, http.StatusBadRequest, words)
 	}
 	bad("of=runs", "want calls or requests")
-	bad("of=requests&as_of=2026-03-11", "as_of is of calls")
 	bad("of=requests&model=m-5", "model is of calls")
 	bad("of=requests&group_by=layer", "want any of tenant, user")
 	bad("group_by=failure", "want any of tenant, layer")

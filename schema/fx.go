@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"bufio"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -76,7 +77,7 @@ func LoadRates(files []string) (*Rates, error) {
 }
 
 func (r *Rates) read(f io.Reader, source string) error {
-	in := csv.NewReader(f)
+	in := csv.NewReader(WithoutBOM(f))
 	in.FieldsPerRecord = len(rateHeader)
 	head, err := in.Read()
 	if err != nil || !slices.Equal(head, rateHeader) {
@@ -105,6 +106,15 @@ func (r *Rates) read(f io.Reader, source string) error {
 		v.Mul(v, new(big.Rat).SetInt64(PicoPerUSD))
 		r.by[rec[1]] = append(r.by[rec[1]], Rate{day, rec[2], source, v.Num()})
 	}
+}
+
+// WithoutBOM skips the mark that spreadsheets and shells put in front of UTF-8.
+func WithoutBOM(r io.Reader) io.Reader {
+	b := bufio.NewReader(r)
+	if head, err := b.Peek(3); err == nil && string(head) == "\ufeff" {
+		_, _ = b.Discard(3) // they are buffered
+	}
+	return b
 }
 
 // On is the rate of a day, else the last one before it; false where there is none.

@@ -93,3 +93,14 @@ func TestRatesAreStrict(t *testing.T) {
 		t.Error("a file that is not there")
 	}
 }
+
+// A spreadsheet writes a mark in front and other line ends.
+func TestRatesFromASpreadsheet(t *testing.T) {
+	r, err := rates(t, "\ufeffdate,currency,rate\r\n2026-03-10,EUR,1.1\r\n\"2026-03-11\",\"EUR\",\"1.2\"\r\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x, ok := r.On("EUR", time.Date(2026, 3, 12, 0, 0, 0, 0, time.UTC)); !ok || x.String() != `1.2 of 2026-03-11 in "a.csv"` {
+		t.Errorf("got %s", x)
+	}
+}

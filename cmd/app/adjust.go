@@ -102,6 +102,8 @@ func (a *App) adjust(c *gin.Context) {
 	}
 }
 
+var currencyCode = regexp.MustCompile(`^[A-Z]{3}$`)
+
 var adjustmentID = regexp.MustCompile(`^[A-Za-z0-9._:/-]{1,128}$`)
 
 // readAdjustment checks what was sent; the error says what to send instead.
@@ -126,11 +128,11 @@ func (a *App) readAdjustment(in *adjustment, now time.Time) (ingest.Adjustment, 
 	}
 	at, err := time.Parse(time.RFC3339Nano, in.At)
 	if err != nil {
-		day, derr := time.ParseInLocation(time.DateOnly, in.At, a.zone(in.Tenant))
+		day, derr := time.Parse(time.DateOnly, in.At)
 		if derr != nil {
 			return out, fmt.Errorf("at %q: want RFC 3339 or a date of the tenant's zone, e.g. 2026-11-30T12:00:00Z or 2026-11-30", in.At)
 		}
-		at = day
+		at = schema.StartOfDay(day, a.zone(in.Tenant))
 	}
 	if at.Year() < 2015 || at.After(now) {
 		return out, fmt.Errorf("at %s: want an instant from 2015 on that has passed", in.At)
@@ -139,7 +141,12 @@ func (a *App) readAdjustment(in *adjustment, now time.Time) (ingest.Adjustment, 
 	if out.Currency == "" {
 		out.Currency = "USD"
 	}
-	if out.Amount, err = schema.ParseMoney(in.Amount); err != nil {
+	if !currencyCode.MatchString(out.Currency) {
+		return out, fmt.Errorf("currency %q: want a code such as EUR, or none for USD", in.Currency)
+	}
+	if out.Amount, err = schema.ParseMoney(in.Amount); errors.Is(err, schema.ErrMoneyRange) {
+		return out, fmt.Errorf("amount %s %s: one entry holds at most 9223372.036854775807 of a currency; book it in parts, each with an id of its own", in.Amount, out.Currency)
+	} else if err != nil {
 		return out, fmt.Errorf("amount: %w", err)
 	}
 	if out.Amount == 0 {

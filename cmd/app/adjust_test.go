@@ -67,6 +67,9 @@ kill: {multiple: 2, floor: "1", exempt: [critical], mode: enforce}
 	f("boss-1", body("provider", "", "model", "no-such-model"), 400, "give provider too")
 	f("boss-1", body("colour", "red"), 400, `unknown field \"colour\"`)
 	f("boss-1", body("currency", "GBP"), 400, "no rate of GBP on")
+	f("boss-1", body("currency", "eur"), 400, "want a code such as EUR")
+	f("boss-1", body("currency", "JPY", "amount", "10000000"), 400, "one entry holds at most 9223372.036854775807 of a currency; book it in parts")
+	f("boss-1", body("currency", "EUR", "amount", "9000000", "at", "2025-01-02"), 400, "within ±9223372 USD")
 	f("boss-1", body("currency", "EUR", "at", "2024-12-31"), 400, "no rate of EUR on 2024-12-31 or before")
 	f("boss-1", body("currency", "EUR", "amount", "10", "id", "fee-eur", "at", "2025-01-02", "feature", ""), 200, `"cost_usd":"12.5","amount":"10","currency":"EUR"`)
 	f("boss-1", body("currency", "USD", "amount", "12.5", "id", "fee-eur", "at", "2025-01-02", "feature", ""), 409, "choose another id")
@@ -125,5 +128,23 @@ kill: {multiple: 2, floor: "1", exempt: [critical], mode: enforce}
 	var v struct{ Drift, Accounts float64 }
 	if err := json.Unmarshal([]byte(text), &v); code != 200 || err != nil || v.Drift != 0 || v.Accounts == 0 {
 		t.Errorf("ledger and journal: %d %s", code, text)
+	}
+}
+
+// A date is booked on its first instant, also where the clocks skip midnight and the
+// first of a month would be read as the last day of the one before.
+func TestAdjustmentsOfADayThatHasNoMidnight(t *testing.T) {
+	zone, err := time.LoadLocation("America/Asuncion")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &App{}
+	a.tenants.Store(&map[string]*time.Location{"t-1": zone})
+	out, err := a.readAdjustment(&adjustment{Tenant: "t-1", ID: "x", Amount: "-1", At: "2017-10-01", Reason: "credit"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := out.At.In(zone); at.Month() != time.October || at.Day() != 1 || out.Cost != -schema.PicoPerUSD {
+		t.Errorf("booked %s at %s", out.Cost, at)
 	}
 }

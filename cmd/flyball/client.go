@@ -10,9 +10,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -142,6 +144,16 @@ func (f *filters) flags(c *cobra.Command, group string) {
 	}
 }
 
+// known adds the flag of questions about what was known at a time.
+func (f *filters) known(c *cobra.Command) {
+	c.Flags().StringVar(&f.asOf, "as-of", "", "what was known at the end of a UTC day, or before an instant")
+}
+
+// converted adds the flag of questions that other currencies have.
+func (f *filters) converted(c *cobra.Command) {
+	c.Flags().StringVar(&f.currency, "currency", "", "also in this currency, at the rates of fx.files")
+}
+
 func (f *filters) query() (url.Values, error) {
 	q := url.Values{}
 	set := func(k, v string) {
@@ -246,6 +258,10 @@ func cell(v any) string {
 	case string:
 		if v == "" {
 			return "-"
+		}
+		// Names come from outside, and a terminal obeys what is in them.
+		if strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			v = strconv.QuoteToGraphic(v)
 		}
 		return v
 	case json.Number:

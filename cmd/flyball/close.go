@@ -37,10 +37,13 @@ func closeCommand(g *global) *cobra.Command {
 
 func closeShowCommand(g *global) *cobra.Command {
 	var tenants []string
-	var currency string
+	var currency, asOf string
 	var csv bool
 	c := &cobra.Command{Use: "show [MONTH]", Short: "A closed month beside what is known now, or which months are closed", Args: cobra.MaximumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 		q := url.Values{"tenant": tenants}
+		if asOf != "" {
+			q.Set("as_of", asOf)
+		}
 		if csv {
 			q.Set("format", "csv")
 		}
@@ -57,6 +60,7 @@ func closeShowCommand(g *global) *cobra.Command {
 	}}
 	c.Flags().StringSliceVar(&tenants, "tenant", nil, "tenant (repeatable)")
 	c.Flags().StringVar(&currency, "currency", "", "of a month: its days also in this currency, at the rates of fx.files")
+	c.Flags().StringVar(&asOf, "as-of", "", "what was known at the end of a UTC day, or before an instant")
 	c.Flags().BoolVar(&csv, "csv", false, "print CSV")
 	return c
 }

@@ -24,7 +24,7 @@ func exportCommand(g *global) *cobra.Command {
 }
 
 func exportFocusCommand(g *global) *cobra.Command {
-	var from, to, format, currency, out string
+	var from, to, format, currency, asOf, out string
 	var tenants []string
 	c := &cobra.Command{Use: "focus", Short: "A FOCUS 1.2 file of whole days, a row per tenant, day, model, price and kind of token", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		if st, err := os.Stdout.Stat(); format == "parquet" && out == "" && err == nil && st.Mode()&os.ModeCharDevice != 0 {
@@ -33,6 +33,9 @@ func exportFocusCommand(g *global) *cobra.Command {
 		q := url.Values{"from": {from}, "to": {to}, "format": {format}, "tenant": tenants}
 		if currency != "" {
 			q.Set("currency", currency)
+		}
+		if asOf != "" {
+			q.Set("as_of", asOf)
 		}
 		return g.save(cmd, out, func() error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), exportTimeout)
@@ -54,6 +57,7 @@ func exportFocusCommand(g *global) *cobra.Command {
 	f.StringSliceVar(&tenants, "tenant", nil, "tenant (repeatable)")
 	f.StringVar(&format, "format", "csv", "csv or parquet")
 	f.StringVar(&currency, "currency", "", "currency of the file, at the rates of fx.files (default: USD)")
+	f.StringVar(&asOf, "as-of", "", "what was known at the end of a UTC day, or before an instant")
 	f.StringVar(&out, "out", "", "file to write (default: standard output)")
 	return c
 }
@@ -83,8 +87,8 @@ func exportCSVCommand(g *global) *cobra.Command {
 	_ = fl.MarkHidden("csv") // it is
 	fl.StringVar(&f.groupBy, "by", "", "dimensions, comma-separated (default: those of the question)")
 	fl.StringVar(&f.interval, "interval", "", "of spend, load and rate-limits: a row per interval, e.g. 1h or 1d")
-	fl.StringVar(&f.currency, "currency", "", "of spend: also in this currency, at the rates of fx.files")
-	fl.StringVar(&f.asOf, "as-of", "", "of spend, worked-after, empty-polls, cache and batch: what was known at the end of a UTC day, or before an instant")
+	fl.StringVar(&f.currency, "currency", "", "of spend, movers, retries, cache and batch: also in this currency, at the rates of fx.files")
+	f.known(c)
 	fl.StringVar(&out, "out", "", "file to write (default: standard output)")
 	return c
 }

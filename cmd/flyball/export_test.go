@@ -82,3 +82,26 @@ func TestMoversPrintTheReasons(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// In another currency the change is told in it, with what the rate did.
+func TestMoversPrintAnotherCurrency(t *testing.T) {
+	var b strings.Builder
+	side := func(cost string) map[string]any { return map[string]any{"cost": cost, "cost_usd": "9"} }
+	row := func() map[string]any {
+		return map[string]any{"tenant": "t-1", "before": side("2.4"), "after": side("2"), "change": "-0.4", "change_main": "exchange", "change_effects": map[string]any{"volume": "2.4", "exchange": "-2.8"}}
+	}
+	err := printMovers(&b, map[string]any{"rows": []any{row()}, "total": row(), "currency": "EUR", "base_from": "a", "base_to": "b", "rates": []any{map[string]any{"source": "ecb.csv", "carried": true}}}, "tenant")
+	got := strings.Join(strings.Fields(b.String()), " ")
+	if want := "TENANT BEFORE EUR AFTER EUR CHANGE EUR MOSTLY VOLUME AMPLIFICATION RETRIES MIX TOKENS PRICE EXCHANGE OTHER t-1 2.4 2 -0.4 exchange 2.4 - - - - - -2.8 - from 2.4 to 2 EUR, mostly by exchange; compared with a to b rates of 1 days from ecb.csv, 1 of them that of an earlier day"; err != nil || got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// A name that would move the cursor, or look like another, is shown as what it is.
+func TestNamesDoNotSteerTheTerminal(t *testing.T) {
+	for in, want := range map[string]string{"quote v2": "quote v2", "a\x1b[2Jb": `"a\x1b[2Jb"`, "two\nlines\there": `"two\nlines\there"`, "\u202egnp.exe": `"\u202egnp.exe"`, "Zoë ✓": "Zoë ✓", "": "-"} {
+		if got := cell(in); got != want {
+			t.Errorf("%q: got %s, want %s", in, got, want)
+		}
+	}
+}

@@ -26,8 +26,8 @@ func spendCommand(g *global) *cobra.Command {
 	}}
 	f.flags(c, "tenant,model")
 	c.Flags().StringVar(&f.interval, "interval", "", "a row per interval, e.g. 1h or 1d")
-	c.Flags().StringVar(&f.currency, "currency", "", "also in this currency, at the rates of fx.files")
-	c.Flags().StringVar(&f.asOf, "as-of", "", "what was known at the end of a UTC day, or before an instant")
+	f.known(c)
+	f.converted(c)
 	return c
 }
 
@@ -82,6 +82,7 @@ func amplificationCommand(g *global) *cobra.Command {
 		return g.ask(cmd, "/api/v1/amplification", q, func(w io.Writer, d map[string]any) error { return printAmplification(w, d, f.groupBy) })
 	}}
 	f.flags(c, "workflow")
+	f.known(c)
 	return c
 }
 
@@ -99,11 +100,22 @@ func retriesCommand(g *global) *cobra.Command {
 		return g.ask(cmd, "/api/v1/retries", q, printRetries)
 	}}
 	f.flags(c, "")
+	f.known(c)
+	f.converted(c)
 	return c
 }
 
 func printRetries(w io.Writer, d map[string]any) error {
-	return table(w, rowsOf(d, "rows"), "layer", "failure", "retries", "wasted usd=wasted_usd")
+	cols := []string{"layer", "failure", "retries", "wasted usd=wasted_usd"}
+	currency, converted := d["currency"].(string)
+	if converted {
+		cols = append(cols, "wasted "+strings.ToLower(currency)+"=wasted")
+	}
+	if err := table(w, rowsOf(d, "rows"), cols...); err != nil || !converted {
+		return err
+	}
+	_, err := fmt.Fprintln(w, ratesSaid(d))
+	return err
 }
 
 func coverageCommand(g *global) *cobra.Command {
@@ -116,6 +128,7 @@ func coverageCommand(g *global) *cobra.Command {
 		return g.ask(cmd, "/api/v1/coverage", q, printCoverage)
 	}}
 	f.flags(c, "")
+	f.known(c)
 	return c
 }
 
@@ -132,7 +145,8 @@ func printCoverage(w io.Writer, d map[string]any) error {
 // tables are the questions whose answer is one table.
 var tables = []struct {
 	use, short, by string
-	interval, asOf bool
+	interval       bool
+	money          []string // columns that other currencies have
 	columns        []string
 	after          func(w io.Writer, d map[string]any) error // prints what stands below
 }{
@@ -140,22 +154,22 @@ var tables = []struct {
 		columns: []string{"requests", "steps/request=steps_per_request", "retry x=retry_multiplier", "provider calls=provider_calls", "p99=calls_p99", "usd=cost_usd", "unpriced=unpriced_calls", "unknown=unknown_calls"}},
 	{use: "rate-limits", short: "How many attempts at models were refused for rate or quota (429)", by: "provider,model", interval: true,
 		columns: []string{"attempts", "rate limited=rate_limited", "rate"}},
-	{use: "worked-after", short: "What calls took and cost that worked after 0, 1, 2 and more retries", by: "layer", asOf: true,
+	{use: "worked-after", short: "What calls took and cost that worked after 0, 1, 2 and more retries", by: "layer",
 		columns: []string{"retries", "calls", "usd=cost_usd", "uncosted=uncosted_calls", "incomplete=incomplete_calls", "compared=compared_calls", "usd of these=compared_usd", "usd at once=first_try_usd", "cost x=cost_ratio", "ms=mean_ms", "extra ms=extra_ms"}},
 	{use: "loops", short: "Tools called again with arguments that the run had used; --by run_id for the worst runs", by: "workflow,agent",
 		columns: []string{"requests", "looping=looping_requests", "tool calls=tool_calls", "repeats", "ratio=repeat_ratio", "most=most_repeats", "usd=cost_usd", "usd of looping=looping_cost_usd", "uncosted=looping_uncosted_calls"}},
-	{use: "empty-polls", short: "Tool calls that asked again and were told nothing", by: "tool", asOf: true,
+	{use: "empty-polls", short: "Tool calls that asked again and were told nothing", by: "tool",
 		columns: []string{"calls", "polls", "empty=empty_polls", "share=empty_share", "unknown=unknown_polls", "empty turns=empty_turns", "usd of these=empty_turns_usd", "uncosted=empty_turns_uncosted"}},
 	{use: "payloads", short: "How much tools answered, by type, and how many tokens that became", by: "tool,payload_type",
 		columns: []string{"calls", "unsized=unsized_calls", "bytes", "bytes/call=bytes_per_call", "measured=measured_calls", "bytes of these=measured_bytes", "tokens of these=measured_tokens", "tokens/call=tokens_per_call"}},
-	{use: "cache", short: "What cached input saved, and how much of the input was cached", by: "provider,model", asOf: true,
+	{use: "cache", short: "What cached input saved, and how much of the input was cached", by: "provider,model", money: []string{"saved"},
 		columns: []string{"calls", "input=input_tokens", "cached=cache_read_tokens", "hit rate=hit_rate", "reads saved usd=read_saved_usd", "writes cost usd=write_extra_usd", "saved usd=saved_usd", "price unknown=unknown_price_calls", "cache unknown=cache_unknown_calls"},
 		after: func(w io.Writer, d map[string]any) error {
 			t, _ := d["total"].(map[string]any)
 			_, err := fmt.Fprintf(w, "saved %s USD; not in it %s calls whose unit prices are not known\n", cell(t["saved_usd"]), cell(t["unknown_price_calls"]))
 			return err
 		}},
-	{use: "batch", short: "What calls that can wait would have saved at the batch price", by: "provider,model", asOf: true,
+	{use: "batch", short: "What calls that can wait would have saved at the batch price", by: "provider,model", money: []string{"spend", "saving"},
 		columns: []string{"calls", "usd=spend_usd", "with a batch price usd=eligible_usd", "saving usd=saving_usd", "no batch price=no_batch_price_calls", "price unknown=unknown_price_calls", "unpriced=unpriced_calls", "unknown=unknown_calls"},
 		after: func(w io.Writer, d map[string]any) error {
 			t, _ := d["total"].(map[string]any)
@@ -186,8 +200,25 @@ func tableCommands(g *global) []*cobra.Command {
 				if f.interval != "" {
 					cols = append(cols, "at")
 				}
-				if err := table(w, rowsOf(d, "rows"), append(cols, t.columns...)...); err != nil || t.after == nil {
+				cols = append(cols, t.columns...)
+				currency, converted := d["currency"].(string)
+				for _, name := range t.money {
+					if converted {
+						cols = append(cols, name+" "+strings.ToLower(currency)+"="+name)
+					}
+				}
+				if err := table(w, rowsOf(d, "rows"), cols...); err != nil {
 					return err
+				}
+				if converted {
+					total, _ := d["total"].(map[string]any)
+					for _, name := range t.money {
+						fmt.Fprintf(w, "%s %s %s; ", name, cell(total[name]), currency)
+					}
+					fmt.Fprintln(w, ratesSaid(d))
+				}
+				if t.after == nil {
+					return nil
 				}
 				return t.after(w, d)
 			})
@@ -196,8 +227,9 @@ func tableCommands(g *global) []*cobra.Command {
 		if t.interval {
 			out[i].Flags().StringVar(&f.interval, "interval", "", "a row per interval, e.g. 1h or 1d")
 		}
-		if t.asOf {
-			out[i].Flags().StringVar(&f.asOf, "as-of", "", "what was known at the end of a UTC day, or before an instant")
+		f.known(out[i])
+		if len(t.money) > 0 {
+			f.converted(out[i])
 		}
 		if t.use == "worked-after" {
 			out[i].Flags().StringVar(&of, "of", "calls", "calls or requests")
@@ -229,6 +261,7 @@ func callsCommand(g *global) *cobra.Command {
 		})
 	}}
 	f.flags(c, "")
+	f.known(c)
 	c.Flags().StringVar(&trace, "trace", "", "trace id")
 	c.Flags().StringVar(&run, "run", "", "run id")
 	c.Flags().BoolVar(&history, "history", false, "every entry with its sign")
@@ -251,6 +284,7 @@ func runsCommand(g *global) *cobra.Command {
 		})
 	}}
 	f.flags(c, "")
+	f.known(c)
 	return c
 }
 

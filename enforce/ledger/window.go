@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/flyball/flyball/schema"
 )
 
 // Unit is the kind of a window.
@@ -104,26 +106,9 @@ func holding(t time.Time, begin func(n int) time.Time) (start, end time.Time) {
 }
 
 // first is the first instant of a date, which need not exist: days beyond a month
-// belong to the next. Where the clocks skip midnight, it is the instant after; where
-// they show it twice, the first of the two.
+// belong to the next.
 func first(y int, m time.Month, d int, zone *time.Location) time.Time {
-	y, m, d = time.Date(y, m, d, 12, 0, 0, 0, time.UTC).Date()
-	t := time.Date(y, m, d, 0, 0, 0, 0, zone)
-	before := func(t time.Time) bool {
-		ty, tm, td := t.Date()
-		return ty < y || ty == y && (tm < m || tm == m && td < d)
-	}
-	for before(t) { // a skipped hour, or day, is read before the gap
-		t = t.Add(15 * time.Minute)
-	}
-	if shifted, _ := t.ZoneBounds(); !shifted.IsZero() {
-		_, was := shifted.Add(-1).Zone()
-		_, is := t.Zone()
-		if earlier := t.Add(time.Duration(is-was) * time.Second); earlier.Before(shifted) && !before(earlier) {
-			t = earlier
-		}
-	}
-	return t
+	return schema.StartOfDay(time.Date(y, m, d, 12, 0, 0, 0, time.UTC), zone)
 }
 
 // monthStart is the anchor's day in the month, or its last day where the month is

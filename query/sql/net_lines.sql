@@ -1,7 +1,7 @@
 {{define "entries_time" -}}
-    {{/* Entries of calls that started in the time, those alone that were recorded before as_of where there is one. Nothing is recorded more than ten minutes before it started, see clock_skew. */ -}}
+    {{/* Entries of calls that started in the time. Nothing is recorded more than ten minutes before it started, see clock_skew. */ -}}
     {{.Tenants}} AND started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC')
-        AND recorded_at >= toDateTime64({from:String}, 9, 'UTC') - INTERVAL 10 MINUTE{{if .Until}} AND recorded_at < toDateTime64({as_of:String}, 6, 'UTC'){{end}}
+        AND recorded_at >= toDateTime64({from:String}, 9, 'UTC') - INTERVAL 10 MINUTE
 {{- end}}
 
 {{define "net_lines" -}}

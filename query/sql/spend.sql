@@ -16,7 +16,7 @@ FROM (
         sum(s.tok_output) AS tok_output, sum(s.tok_reasoning) AS tok_reasoning, sum(s.tok_input_audio) AS tok_input_audio, sum(s.tok_input_image) AS tok_input_image,
         sum(s.tok_output_audio) AS tok_output_audio, sum(s.tok_output_image) AS tok_output_image,
         max(NOT ({{.Allowed}})) AS foreign
-    FROM {{template "spend_lines" .}} AS s
+    FROM spend_15m AS s
     WHERE {{.Tenants}} AND s.at >= {from:DateTime('UTC')} AND s.at < {to:DateTime('UTC')} AND {{.Filter}}
     GROUP BY {{range .Groups}}{{.}}, {{end}}at{{if .FX}}, fx_day)) AS d
     GROUP BY {{range .Groups}}{{.}}, {{end}}at{{end}}

@@ -210,7 +210,14 @@ CREATE TABLE reconciliations
     `unpriced` Int64,
     `unknown` Int64,
     `estimated` Int64,
-    `sampled` Int64
+    `sampled` Int64,
+    `as_of` String COMMENT 'what was known then was compared; empty is when it was made',
+    `currency` String DEFAULT 'USD' COMMENT 'of the bill',
+    `billed` Int128 DEFAULT theirs COMMENT '1e-12 of currency',
+    `rate` String COMMENT 'USD for one of the currency, as its file has it; empty for USD',
+    `rate_of` Date COMMENT 'the day of the rate, which may be an earlier one than the row',
+    `rate_source` String COMMENT 'name of its file',
+    `split_by` String COMMENT 'kinds or totals: the tokens that told price from volume'
 )
 ENGINE = MergeTree
 ORDER BY (made_at, id, line)
