@@ -58,6 +58,9 @@ func parseCursor(s string) (cursor, error) {
 	return c, nil
 }
 
+// callFilters are what calls may be listed by.
+var callFilters = append(slices.Clone(dimensions), "tool")
+
 // callsPage asks for net lines, or every entry, that come after a cursor.
 func (a *API) callsPage(ctx context.Context, r *request, q *question, history bool, after cursor, limit int) ([]row, error) {
 	q.vars["History"] = history
@@ -86,7 +89,7 @@ func (a *API) calls(ctx context.Context, r *request) (any, error) {
 		return nil, badRequest("history %q: want 1 for every entry with its sign, or 0", v)
 	}
 	q := r.then()
-	filter := q.filter(r, dimensions)
+	filter := q.filter(r, callFilters)
 	bounded := false
 	if v, ok := r.GetQuery("trace_id"); ok {
 		id, err := schema.ParseTraceID(v)

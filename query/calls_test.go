@@ -84,6 +84,10 @@ func TestCallsAreNetAndHistoryIsAll(t *testing.T) {
 	f(trace+"&from=2026-03-10T12:00:02Z&to=2026-03-10T12:00:04Z", "0000000000000003 1 <nil> <nil>")
 	f("history=1&run_id=r", "0000000000000001 1 1 1\n0000000000000001 1 -1 1\n0000000000000001 2 1 3\n0000000000000002 1 1 2\n0000000000000002 1 -1 2\n0000000000000003 1 1 <nil>\n0000000000000004 1 1 <nil>")
 	equal(t, "spend agrees", show(list(s.get("/api/v1/spend?" + during)["rows"]), "calls", "cost_usd"), "1 3")
+	s.post(tr.add(schema.KindTool, func(e *schema.Entry) { e.Tool = "crm.lookup" }))
+	f("run_id=r&tool=crm.lookup", "0000000000000005 1 <nil> 0")
+	f("run_id=r&tool=crm.lookup&kind=model", "")
+	f("run_id=r&tool=", net)
 	s.refuse("/api/v1/calls?trace_id=xyz", http.StatusBadRequest, "32 hex digits")
 	s.refuse("/api/v1/calls?history=yes", http.StatusBadRequest, "want 1")
 }

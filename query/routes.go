@@ -59,7 +59,7 @@ func (a *API) routes() []route {
 	}
 	out := []route{
 		get("/calls", "Lists calls, oldest first. Of a trace or a run all, else those of the last day.", listLimits,
-			paged(listLimits, dimensions[1:], openapi.Param{Name: "trace_id", About: "Calls of one trace.", Schema: openapi.Text(openapi.Schema{"pattern": "^[0-9A-Fa-f]{32}$"}, "")},
+			paged(listLimits, callFilters[1:], openapi.Param{Name: "trace_id", About: "Calls of one trace.", Schema: openapi.Text(openapi.Schema{"pattern": "^[0-9A-Fa-f]{32}$"}, "")},
 				openapi.Param{Name: "run_id", About: "Calls of one run.", Schema: openapi.String("")},
 				openapi.Param{Name: "history", About: "1 lists every entry with its sign, not what they come to.", Schema: openapi.Enum("0", "1")}, asOfParam),
 			openapi.Fields{"calls": openapi.Array(callSchema), "next": nextSchema, "as_of?": openapi.Time()}, a.calls),
