@@ -245,6 +245,86 @@ kill: {multiple: "3", floor: "50"}
 	}
 }
 
+// TestConsoleQuestions asks what the console tells about load, waste and finance: of one
+// run that was worked out by hand, then of many, with hostile names, calls of no known
+// cost, a call that leaked, a closed month and a bill.
+func TestConsoleQuestions(t *testing.T) {
+	b := newBrowser(t)
+	dir := t.TempDir()
+	var files []string
+	for name, list := range map[string]string{"tiered.yaml": tieredPrices, "plain.yaml": prices} {
+		files = append(files, fmt.Sprintf("%q", filepath.Join(dir, name)))
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(list), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newService(t, "", append(withPolicy(t, `
+guards:
+  - {name: task, scope: [run], match: {tenant: leaky}, measure: cost, window: run, limit: "0.001", ladder: [{at: 100%, do: terminate}], outcome: checkpoint}
+`), "FLYBALL_PRICES__FILES=["+strings.Join(files, ",")+"]", `FLYBALL_ATTRIBUTES__MODE=["app.mode"]`)...)
+	s.start()
+	s.mustSend(wasteful(t))
+	s.drain()
+	b.run("one", s.url("http", ""), map[string]any{})
+
+	const hostile = `"><img src=x onerror=alert(1)><script>alert(2)</script>`
+	const day = 24 * time.Hour
+	now := time.Now().UTC()
+	follower := s.follow("gateway-1")
+	x := newTale(1, hostile)
+	root := x.root(hostile, hostile, hostile)
+	x.chat(root, "<b>"+hostile, 10)
+	x.tool(root, hostile, "gen_ai.tool.call.arguments", `{"c":1}`, "gen_ai.tool.call.result", "[]")
+	x.chat(root, "m-1", 100)
+	s.mustSend(x.end())
+	// Before the last hour: one request, with a call that has no price.
+	x = newTale(2, "acme")
+	x.now = now.Add(-100 * time.Minute)
+	root = x.root("unpriced-flow", "user-1", "sales")
+	x.chat(root, "m-1", 1000)
+	x.chat(root, "m-9-preview", 1000)
+	s.mustSend(x.end())
+	x = newTale(3, "acme")
+	root = x.root("unpriced-flow", "user-1", "sales")
+	x.chat(root, "m-1", 3000)
+	x.chat(root, "m-1", 5000)
+	x.chat(root, "m-9-preview", 1000)
+	x.chat(root, "m-1", 0)
+	s.mustSend(x.end())
+	for i := range uint64(60) {
+		x = newTale(100+i, "many")
+		root = x.root(fmt.Sprintf("flow-%02d", i), "", "")
+		x.chat(root, "m-1", 10)
+		s.mustSend(x.end())
+	}
+	// A run that crosses its limit, and a call of it that starts after the limiter knew.
+	x = newTale(4, "leaky")
+	root = x.root("leak", "", "")
+	x.chat(root, "m-1", 2000)
+	s.mustSend(x.end())
+	eventually(t, "the limiter has acknowledged", func() bool {
+		return follower.Check(&limiter.Call{Tenant: "leaky", TraceID: fmt.Sprintf("%016x%016x", 0xc0, 4)}).Guard == "task" &&
+			s.counters()[`flyball_time_to_enforce_seconds_count{limiter="gateway-1"}`] == 1
+	})
+	late := newTale(4, "leaky")
+	late.n, late.now = 50, time.Now()
+	late.tell(root, "chat m-1", time.Millisecond, "gen_ai.operation.name", "chat", "gen_ai.provider.name", "openai", "gen_ai.request.model", "m-1", "gen_ai.usage.input_tokens", 10, "gen_ai.usage.output_tokens", 5)
+	s.mustSend(late.td)
+	eventually(t, "the leak is counted", func() bool { return s.counters()[`flyball_leaked_calls_total{kind="leak"}`] == 1 })
+	// A month that is closed as of yesterday, which did not know of its one call yet.
+	month := time.Date(now.Year(), now.Month()-1, 1, 0, 0, 0, 0, time.UTC)
+	x = newTale(5, hostile)
+	x.now = month.Add(2 * day)
+	x.chat(x.root("past", "", ""), "m-1", 2000)
+	s.mustSend(x.end())
+	s.drain()
+	s.post("/close", map[string]any{"period": month.Format("2006-01")}, http.StatusOK)
+	billed := now.Truncate(day).Add(-2 * day)
+	s.post("/reconcile?source=openai", json.RawMessage(fmt.Sprintf(`{"object":"page","data":[{"object":"bucket","start_time":%d,"end_time":%d,"results":[{"object":"organization.costs.result","amount":{"value":1.5,"currency":"usd"},"line_item":%q,"project_id":null}]}],"has_more":false,"next_page":null}`,
+		billed.Unix(), billed.Add(day).Unix(), hostile)), http.StatusOK)
+	b.run("many", s.url("http", ""), map[string]any{"hostile": hostile})
+}
+
 // TestConsoleKeys meets a service that wants keys.
 func TestConsoleKeys(t *testing.T) {
 	b := newBrowser(t)

@@ -19,17 +19,32 @@ export class Problem extends Error {
   }
 }
 
-async function send(path: string, init: RequestInit): Promise<unknown> {
-  const headers: Record<string, string> = { Accept: "application/json" };
+// answer is what the server says to a request, whatever it is.
+async function answer(path: string, accept: string, init: RequestInit): Promise<Response> {
+  const headers: Record<string, string> = { Accept: accept };
   if (key.get()) headers.Authorization = "Bearer " + key.get();
   if (init.body) headers["Content-Type"] = "application/json";
-  let res: Response;
   try {
-    res = await fetch(path, { ...init, headers, credentials: "same-origin" });
+    return await fetch(path, { ...init, headers, credentials: "same-origin" });
   } catch (e) {
     if (init.signal?.aborted) throw e;
     throw new Problem(0, "The server does not answer. Is it running, and is this machine connected?");
   }
+}
+
+async function send(path: string, init: RequestInit): Promise<unknown> {
+  return read(await answer(path, "application/json", init));
+}
+
+// file is a CSV file of the question at a path, and whether there is more than is in it.
+export async function file(path: string): Promise<{ body: Blob; more: boolean }> {
+  const res = await answer(path, "text/csv, application/problem+json", {});
+  if (!res.ok) await read(res);
+  return { body: await res.blob(), more: res.headers.get("X-Flyball-Truncated") === "true" };
+}
+
+// read takes an answer as JSON, and throws one that is a problem.
+async function read(res: Response): Promise<unknown> {
   const text = await res.text();
   let body: Record<string, unknown> = {};
   try {
@@ -46,6 +61,25 @@ async function send(path: string, init: RequestInit): Promise<unknown> {
 }
 
 export const get = <T>(path: string, signal?: AbortSignal) => send(path, { signal }) as Promise<T>;
+
+// Browsers open six connections to a server. At most four questions are asked at once, the
+// first of a page first, so that the kill switch never waits behind slow ones.
+let free = 4;
+const waiting: (() => void)[] = [];
+
+// question is get in its turn. One that is cancelled while it waits is never sent.
+export async function question<T>(path: string, signal: AbortSignal): Promise<T> {
+  if (free > 0) free--;
+  else await new Promise<void>((turn) => waiting.push(turn));
+  try {
+    signal.throwIfAborted();
+    return await get<T>(path, signal);
+  } finally {
+    const next = waiting.shift();
+    if (next) next();
+    else free++;
+  }
+}
 export const post = <T>(path: string, body: unknown, signal?: AbortSignal) => send(path, { method: "POST", body: JSON.stringify(body), signal }) as Promise<T>;
 
 // address is an API path with parameters; what is undefined is left out, "" is a value.
@@ -75,6 +109,7 @@ export interface Spend {
   from: string;
   to: string;
   timezone: string;
+  as_of: string;
 }
 export interface AmplificationRow extends Unknowns, Record<string, unknown> {
   requests: number;
@@ -100,9 +135,8 @@ export interface RetryRow {
   hedges: number;
   wasted_usd: string;
 }
-export interface Rows<T> {
+export interface Rows<T> extends Page {
   rows: T[];
-  truncated: boolean;
 }
 export interface RunRow extends Unknowns {
   tenant: string;
@@ -126,6 +160,7 @@ export interface RunRow extends Unknowns {
 }
 export interface Call extends Record<string, unknown> {
   tenant: string;
+  run_id: string;
   trace_id: string;
   span_id: string;
   parent_span_id: string;
@@ -245,6 +280,12 @@ export interface Event {
   shadow?: boolean;
   actor?: string;
   reason?: string;
+  limiter?: string;
+  class?: string;
+  calls?: number;
+  usd?: string;
+  took_ns?: number;
+  trace_id?: string;
 }
 export interface Limiter {
   id: string;
@@ -289,6 +330,199 @@ export interface Light {
   color: string;
   since?: string;
   headroom: { model?: string; dimension: string; limit: number; remaining: number; reset_at?: string }[];
+}
+// Page is what every answer of rows has.
+export interface Page {
+  truncated: boolean;
+  next?: string;
+  from?: string;
+  to?: string;
+  as_of?: string;
+}
+type Row = Record<string, unknown>;
+export interface LoadRow extends Row {
+  at?: string;
+  requests: number;
+  steps: number;
+  retries: number;
+  fallbacks: number;
+  hedges: number;
+  provider_calls: number;
+  steps_per_request: number;
+  retry_multiplier: number | null;
+  calls_p50: number;
+  calls_p90: number;
+  calls_p99: number;
+  cost_usd: string;
+  unpriced_calls: number;
+  unknown_calls: number;
+}
+export interface RateLimitRow extends Row {
+  at?: string;
+  attempts: number;
+  rate_limited: number;
+  rate: number | null;
+}
+export interface WorkedRow extends Row {
+  retries: string;
+  calls: number;
+  cost_usd: string;
+  uncosted_calls: number;
+  incomplete_calls: number;
+  compared_calls: number;
+  compared_usd: string;
+  first_try_usd: string | null;
+  cost_ratio: number | null;
+  mean_ms: number | null;
+  extra_ms: number | null;
+}
+export interface LoopRow extends Row {
+  requests: number;
+  looping_requests: number;
+  tool_calls: number;
+  repeats: number;
+  repeat_ratio: number | null;
+  most_repeats: number;
+  cost_usd: string;
+  looping_cost_usd: string;
+  looping_uncosted_calls: number;
+}
+export interface PollRow extends Row {
+  calls: number;
+  polls: number;
+  empty_polls: number;
+  empty_share: number | null;
+  unknown_polls: number;
+  empty_turns: number;
+  empty_turns_usd: string;
+  empty_turns_uncosted: number;
+}
+export interface PayloadRow extends Row {
+  calls: number;
+  unsized_calls: number;
+  bytes: number | null;
+  bytes_per_call: number | null;
+  measured_calls: number;
+  measured_tokens: number | null;
+  tokens_per_call: number | null;
+}
+export interface CacheRow extends Row {
+  calls: number;
+  input_tokens: number;
+  cache_read_tokens: number;
+  cache_write_tokens: number;
+  hit_rate: number | null;
+  read_saved_usd: string;
+  write_extra_usd: string;
+  saved_usd: string;
+  unknown_price_calls: number;
+  unknown_price_tokens: number;
+  cache_unknown_calls: number;
+}
+export interface BatchRow extends Row {
+  calls: number;
+  spend_usd: string;
+  eligible_usd: string;
+  saving_usd: string;
+  no_batch_price_calls: number;
+  unknown_price_calls: number;
+  unknown_price_usd: string;
+  unpriced_calls: number;
+  unknown_calls: number;
+}
+export const effects = ["volume", "amplification", "retries", "mix", "tokens", "price", "other"] as const;
+export interface MoverSide {
+  requests: number;
+  model_calls: number;
+  attempts: number;
+  tokens: number;
+  uncosted_calls: number;
+}
+export interface MoverRow extends Row {
+  before: MoverSide;
+  after: MoverSide;
+  before_usd: string;
+  after_usd: string;
+  change_usd: string;
+  main: string;
+  effects: Record<(typeof effects)[number], string>;
+}
+export interface Movers extends Page {
+  rows: MoverRow[];
+  total: MoverRow;
+  requests_counted: boolean;
+  base_from: string;
+  base_to: string;
+}
+export interface Closed {
+  tenant: string;
+  period: string;
+  timezone: string;
+  as_of: string;
+  closed_at: string;
+  closed_by: string;
+  cost_usd: string;
+}
+export interface CloseReport extends Page {
+  closes: Closed[];
+  rows: {
+    tenant: string;
+    provider: string;
+    model: string;
+    frozen_usd: string;
+    current_usd: string;
+    adjustment_usd: string;
+    frozen_calls: number;
+    current_calls: number;
+    current_unpriced: number;
+    current_unknown: number;
+  }[];
+  total: { frozen_usd: string; current_usd: string; adjustment_usd: string; frozen_calls: number; current_calls: number };
+}
+interface Differing {
+  ours_usd: string;
+  theirs_usd: string;
+  difference_usd: string;
+  priced_usd: string | null;
+  only_ours_usd: string | null;
+  only_theirs_usd: string | null;
+  rounding_usd: string;
+  unsplit_usd: string;
+}
+export interface Reconciliation extends Differing {
+  id: string;
+  source: string;
+  made_at: string;
+  made_by: string;
+  from: string;
+  to: string;
+  skipped_rows: number;
+  skipped_usd: string;
+}
+export interface Reconciled extends Page {
+  reconciliation: Reconciliation;
+  rows: (Differing & { day: string; provider: string; model: string; item: string; error_usd: string | null; calls: number; unpriced: number; unknown: number; estimated: number; sampled: number })[];
+}
+export interface LeakRow extends Row {
+  guard: string;
+  limiter: string;
+  propagation_calls: number;
+  propagation_usd: string;
+  leak_calls: number;
+  leak_usd: string;
+  unguarded_calls: number;
+  unguarded_usd: string;
+}
+interface Durations {
+  p50_ns: number | null;
+  p90_ns: number | null;
+  p99_ns: number | null;
+  max_ns: number | null;
+}
+export interface TimesRow extends Row, Durations {
+  limiter: string;
+  count: number;
+  after_span: Durations & { count: number };
 }
 export interface Coverage {
   rows: { provider: string; model: string; calls: number; unpriced: number; unknown: number; estimated: number; assumed_basis: number; sampled: number; cost_usd: string }[];

@@ -1,10 +1,10 @@
-// Spend over time, drawn. Drawing is the one place where money is a float; the figures
+// Bars over time, drawn. Drawing is the one place where money is a float; the figures
 // that are read, below the pointer and in the table, are the API's own digits.
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { useEffect, useRef } from "preact/hooks";
-import type { SpendRow } from "./api";
+import type { BarsProps } from "./bars";
 
 // label names an instant on the axis: a day where days lie between two, else a time.
 function label(s: number, gap: number): string {
@@ -14,19 +14,19 @@ function label(s: number, gap: number): string {
   return d.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
 }
 
-export default function Chart({ rows, from, to, step }: { rows: SpendRow[]; from: number; to: number; step: number }) {
+export default function Chart({ label: name, unit, bars, from, to, step }: BarsProps) {
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const el = box.current;
     if (!el) return;
-    const exact = new Map(rows.map((r) => [Date.parse(String(r.at)) / 1000, r]));
+    const exact = new Map(bars.map((b) => [b.at, b]));
     const times = new Set(exact.keys());
-    // Buckets without spend are drawn as such. They lie as those with spend do.
+    // Intervals that have no row are drawn as such. They lie as those that have one do.
     const anchor = exact.size ? Math.min(...exact.keys()) : from;
     for (let t = anchor; t >= from; t -= step) times.add(t);
     for (let t = anchor; t <= to; t += step) times.add(t);
     const xs = [...times].sort((a, b) => a - b);
-    const ys = xs.map((t) => Number(exact.get(t)?.cost_usd ?? 0));
+    const ys = xs.map((t) => exact.get(t)?.value ?? 0);
     let plot: uPlot | undefined;
     const draw = () => {
       plot?.destroy();
@@ -43,12 +43,12 @@ export default function Chart({ rows, from, to, step }: { rows: SpendRow[]; from
           series: [
             { label: "from", value: (_, v) => (v === null || v === undefined ? "–" : new Date(v * 1000).toLocaleString()) },
             {
-              label: "USD",
+              label: unit,
               stroke: color("--accent"),
               fill: color("--fill"),
               paths: uPlot.paths.bars!({ size: [0.8, 60], align: 1, radius: 0.1 }),
               points: { show: false },
-              value: (_, __, ___, i) => (i === null || i === undefined ? "–" : (exact.get(xs[i])?.cost_usd ?? "0")),
+              value: (_, __, ___, i) => (i === null || i === undefined ? "–" : (exact.get(xs[i])?.text ?? "0")),
             },
           ],
           axes: [{ ...axis, values: (_, splits, __, ___, gap) => splits.map((s) => label(s, gap)), space: 70 }, { ...axis, size: 64 }],
@@ -67,6 +67,6 @@ export default function Chart({ rows, from, to, step }: { rows: SpendRow[]; from
       dark.removeEventListener("change", draw);
       plot?.destroy();
     };
-  }, [rows, from, to, step]);
-  return <div ref={box} class="chart" role="img" aria-label={`Spend in ${rows.length} intervals, as a bar chart; the figures are in the table below it`} />;
+  }, [JSON.stringify(bars), unit, from, to, step]);
+  return <div ref={box} class="chart" role="img" aria-label={`${name} in ${bars.length} intervals, as a bar chart; the figures are in the table below it`} />;
 }

@@ -2,8 +2,11 @@
 
 import { useState } from "preact/hooks";
 import { type Budget, type Event, type GuardRow, type Live, address } from "./api";
-import { type Route, href, useApi } from "./hooks";
-import { Badge, Card, Chips, Confirm, Loaded, Meter, Name, Table, Time, actionKind, change, duration, say, share, windowText } from "./ui";
+import { type Route, filtersOf, href, useApi, useTime } from "./hooks";
+import { Badge, Card, Chips, Confirm, Loaded, Meter, Name, Table, Time, USD, actionKind, change, duration, say, share, windowText } from "./ui";
+
+// What narrows the events alone.
+const narrower = ["kind", "class", "limiter", "user", "action", "directive"];
 
 export function Guards({ route }: { route: Route }) {
   const guard = route.q.get("guard") || undefined;
@@ -12,11 +15,15 @@ export function Guards({ route }: { route: Route }) {
   const guards = useApi<{ guards: GuardRow[] }>(address("/guards"), 10000);
   const [most, setMost] = useState(20);
   const budgets = useApi<{ budgets: Budget[] }>(address("/budgets", { guard, tenant, limit: most }), 10000);
-  const events = useApi<{ events: Event[] }>(address("/enforcement", { tenant, limit: 100 }), 10000);
+  // Without a time the events are those of the last 30 days; links to what leaked say theirs.
+  const t = useTime(route.q);
+  const timed = ["last", "from", "to"].some((n) => route.q.has(n));
+  const narrow = filtersOf(route.q, narrower);
+  const events = useApi<{ events: Event[] }>(address("/enforcement", { ...narrow, guard, tenant, ...(timed && { from: t.from, to: t.to }), limit: 100 }), 10000);
   const [release, setRelease] = useState<Live>();
   return (
     <>
-      <Chips route={route} names={["guard", "tenant"]} />
+      <Chips route={route} names={["guard", "tenant", ...narrower, "last", "from", "to"]} />
       <Card title="In force now" wide>
         <Loaded of={live}>
           {(a) => (
@@ -94,7 +101,7 @@ export function Guards({ route }: { route: Route }) {
           )}
         </Loaded>
       </Card>
-      <Events events={events} />
+      <Events events={events} note={timed ? "The latest 100 of the chosen time." : undefined} />
       {release && (
         <Confirm
           title="Release this rung?"
@@ -137,9 +144,16 @@ function overshoot(b: Budget) {
   );
 }
 
-export function Events({ events }: { events: ReturnType<typeof useApi<{ events: Event[] }>> }) {
+const leaked = (e: Event) => (
+  <>
+    {e.calls} {e.calls === 1 ? "call" : "calls"}, <USD v={e.usd} /> USD, {{ propagation: "on the way", leak: "leaked", unguarded: "unguarded" }[e.class ?? ""] ?? e.class}
+    {e.limiter && <> past <Name v={e.limiter} /></>} {e.trace_id && <a href={href("calls", { trace_id: e.trace_id, tenant: e.tenant || undefined })}>its calls</a>}
+  </>
+);
+
+export function Events({ events, note }: { events: ReturnType<typeof useApi<{ events: Event[] }>>; note?: string }) {
   return (
-    <Card title="What was done" wide note="The latest 100 of the last 30 days.">
+    <Card title="What was done" wide note={note ?? "The latest 100 of the last 30 days."}>
       <Loaded of={events}>
         {(a) => (
           <Table
@@ -152,7 +166,7 @@ export function Events({ events }: { events: ReturnType<typeof useApi<{ events: 
               { head: "what", cell: (e) => <><Badge kind={e.kind === "directive" ? actionKind(e.action ?? "") : ""}>{e.kind}</Badge> {e.action?.replace("_", " ")}{e.shadow && " (nobody was told)"}</> },
               { head: "on", long: true, cell: (e) => <Name v={e.scope || e.tenant || e.guard} /> },
               { head: "by", cell: (e) => <Name v={e.actor || (e.guard && `guard ${e.guard}`)} /> },
-              { head: "why", long: true, cell: (e) => <bdi>{e.reason}</bdi> },
+              { head: "why", long: true, cell: (e) => (e.kind === "leak" ? leaked(e) : <bdi>{e.reason}</bdi>) },
             ]}
           />
         )}

@@ -1,7 +1,7 @@
 // Where the page is, and what it asked for.
 
 import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
-import { Problem, get } from "./api";
+import { Problem, get, question } from "./api";
 
 export interface Route {
   view: string; // "runs"
@@ -58,18 +58,69 @@ export function navigate(r: Route, change: Record<string, string | undefined>) {
 
 const spans: Record<string, number> = { "1h": 1, "6h": 6, "24h": 24, "7d": 168, "30d": 720 };
 
+// spanNames are the spans that a button chooses, as it calls them.
+export const spanNames: [string, string][] = [...Object.keys(spans).map((s): [string, string] => [s, s]), ["month", "this month"], ["last-month", "last month"]];
+
 // timeOf is the time a route means, for the API. A span that ends now begins on a
-// whole minute, so that drawing a page again asks nothing new.
+// whole minute, so that drawing a page again asks nothing new. Months are dates, which
+// begin in the tenant's zone.
 export function timeOf(q: URLSearchParams): { from?: string; to?: string; hours: number } {
-  const from = q.get("from") || undefined;
-  const to = q.get("to") || undefined;
+  let from = q.get("from") || undefined;
+  let to = q.get("to") || undefined;
+  const last = q.get("last") ?? "";
+  if (!from && !to && last.endsWith("month")) {
+    const first = (ago: number) => new Date(Date.UTC(new Date().getUTCFullYear(), new Date().getUTCMonth() - ago, 1)).toISOString().slice(0, 10);
+    from = first(last === "month" ? 0 : 1);
+    to = last === "month" ? undefined : first(0);
+  }
   if (from || to) {
     const end = to ? Date.parse(to) : Date.now();
     const hours = from ? (end - Date.parse(from)) / 3.6e6 : 24;
     return { from, to, hours: hours > 0 ? hours : 24 };
   }
-  const hours = spans[q.get("last") ?? ""] ?? 24;
+  const hours = spans[last] ?? 24;
   return { from: new Date(Math.floor(Date.now() / 60000) * 60000 - hours * 3.6e6).toISOString(), hours };
+}
+
+// useTime is timeOf as time goes on: where a refresh is asked for, a span that ends now
+// begins later too.
+export function useTime(q: URLSearchParams) {
+  const [, again] = useState(0);
+  useEffect(() => onRefresh(() => again((n) => n + 1)), []);
+  return timeOf(q);
+}
+
+// refresh asks every question of the page again.
+export const refresh = () => dispatchEvent(new Event("flyball-refresh"));
+
+function onRefresh(f: () => void) {
+  addEventListener("flyball-refresh", f);
+  return () => removeEventListener("flyball-refresh", f);
+}
+
+// timeParams are the parameters of a route that say its time, for links to other views.
+export const timeParams = (q: URLSearchParams): Record<string, string | undefined> => ({ last: q.get("last") ?? undefined, from: q.get("from") ?? undefined, to: q.get("to") ?? undefined });
+
+// What a run is known by, and what only its calls are.
+export const runDimensions = ["tenant", "user", "feature", "workflow", "workflow_version", "agent", "environment", "mode", "criticality"];
+export const callDimensions = ["model", "provider", "kind", "retry_layer", "failure", "tool"];
+
+// filtersOf are the parameters of a route that narrow a question. An empty value means
+// what says none; a tenant always says one.
+export function filtersOf(q: URLSearchParams, names: string[]): Record<string, string> {
+  const out: Record<string, string> = {};
+  for (const n of names) if (q.has(n) && (n !== "tenant" || q.get(n))) out[n] = q.get(n) ?? "";
+  return out;
+}
+
+// lead is the address of the runs that have these values in the time of a route, or of
+// the calls where runs do not have them all; undefined where neither can be listed.
+export function lead(route: Route, values: Record<string, unknown>): string | undefined {
+  const params = { ...timeParams(route.q), ...filtersOf(route.q, runDimensions) };
+  const names = Object.keys(values);
+  for (const n of names) params[n] = String(values[n]);
+  if (names.every((n) => runDimensions.includes(n))) return href("runs", params);
+  return names.every((n) => runDimensions.includes(n) || callDimensions.includes(n)) ? href("calls", params) : undefined;
 }
 
 // intervalOf are buckets of which a chart has some dozens, and their length in seconds.
@@ -83,15 +134,17 @@ export interface Answer<T> {
   data?: T;
   error?: Problem;
   loading: boolean;
+  at?: number; // when the data came, in ms
   reload: () => void;
 }
 
 // useApi asks for a path, and again every so many milliseconds while the page is seen.
 // A question that another one overtook is cancelled. Old data stays until there is new.
 export function useApi<T>(path: string | undefined, every = 0): Answer<T> {
-  const [state, set] = useState<{ data?: T; error?: Problem; loading: boolean }>({ loading: true });
+  const [state, set] = useState<{ data?: T; error?: Problem; loading: boolean; at?: number }>({ loading: true });
   const [again, bump] = useState(0);
   const reload = useCallback(() => bump((n) => n + 1), []);
+  useEffect(() => onRefresh(reload), [reload]);
   useEffect(() => {
     if (!path) return;
     const stop = new AbortController();
@@ -103,15 +156,15 @@ export function useApi<T>(path: string | undefined, every = 0): Answer<T> {
         first = false;
         set((s) => ({ ...s, loading: true }));
         try {
-          const data = await get<T>(path, stop.signal);
+          const data = await (path.startsWith("/api/v1/kill") ? get<T> : question<T>)(path, stop.signal);
           if (stop.signal.aborted) return;
-          set({ data, loading: false });
+          set({ data, loading: false, at: Date.now() });
         } catch (e) {
           if (stop.signal.aborted) return;
           const error = e instanceof Problem ? e : new Problem(0, String(e));
           // What cannot be now may be in a moment; what is wrong stays wrong.
           if (error.status === 503 || error.status === 0) pause = every ? Math.min(every, 2000) : 2000;
-          set((s) => ({ data: error.status === 404 ? undefined : s.data, error, loading: false }));
+          set((s) => ({ ...s, data: error.status === 404 ? undefined : s.data, error, loading: false }));
         }
       }
       if (pause) timer = window.setTimeout(ask, pause);

@@ -1,8 +1,9 @@
-// Who enforces: what each limiter applied and how fast; and the lights of providers.
+// Who enforces: what each limiter applied and how fast, what passed it; and the lights of
+// providers.
 
-import { type Light, type Limiter, address } from "./api";
-import { useApi } from "./hooks";
-import { Badge, Card, Loaded, Name, Table, Time, duration } from "./ui";
+import { type LeakRow, type Light, type Limiter, type Rows, type TimesRow, address } from "./api";
+import { type Route, href, timeParams, useApi, useTime } from "./hooks";
+import { Badge, Card, Chips, Count, Loaded, Name, Question, Range, Table, Time, USD, duration, keyOf } from "./ui";
 
 export function LimiterTable({ limiters }: { limiters: Limiter[] }) {
   return (
@@ -24,7 +25,9 @@ export function LimiterTable({ limiters }: { limiters: Limiter[] }) {
   );
 }
 
-export function Limiters() {
+export function Limiters({ route }: { route: Route }) {
+  const t = useTime(route.q);
+  const params = { from: t.from, to: t.to, tenant: route.q.get("tenant") || undefined };
   const limiters = useApi<{ version: string; limiters: Limiter[]; connections: number }>(address("/limiters"), 5000);
   const lights = useApi<{ lights: Light[] }>(address("/lights"), 5000);
   return (
@@ -59,6 +62,76 @@ export function Limiters() {
           )}
         </Loaded>
       </Card>
+      <h2 class="part-of">Over time</h2>
+      <Range route={route} />
+      <Chips route={route} names={["tenant"]} />
+      <Question<Rows<TimesRow>>
+        route={route}
+        title="Time to enforce"
+        note="From the receipt of the span that crossed a limit to the acknowledgement of the limiter; and from that span's end, which has the delay of its export in it."
+        name="times"
+        path="/enforcement/times"
+        params={params}
+        by={["limiter", "guard", "action", "limiter,action", "tenant"]}
+      >
+        {(a, groups) => (
+          <Table
+            label="Time to enforce"
+            rows={a.rows}
+            keyOf={keyOf(groups)}
+            empty="No limiter had anything new to enforce in this time."
+            columns={[
+              ...groups.map((g) => ({ head: g, cell: (r: TimesRow) => <Name v={String(r[g] ?? "")} /> })),
+              { head: "applied", num: true, cell: (r) => <Count v={r.count} /> },
+              { head: "p50", num: true, cell: (r) => took(r.p50_ns) },
+              { head: "p90", num: true, cell: (r) => took(r.p90_ns) },
+              { head: "p99", num: true, cell: (r) => <strong>{took(r.p99_ns)}</strong> },
+              { head: "slowest", num: true, cell: (r) => took(r.max_ns) },
+              { head: "p50 after the span's end", num: true, cell: (r) => took(r.after_span.p50_ns) },
+              { head: "p99 after the span's end", num: true, cell: (r) => took(r.after_span.p99_ns) },
+            ]}
+          />
+        )}
+      </Question>
+      <Question<Rows<LeakRow>>
+        route={route}
+        title="Leakage"
+        note="Calls that started although a directive refused them: before the limiter had acknowledged it, after it, and where no limiter ever did. Calls of no known cost are counted and add no USD."
+        name="leakage"
+        path="/enforcement/leakage"
+        params={params}
+        by={["guard,limiter", "guard", "limiter", "tenant", "user", "action"]}
+      >
+        {(a, groups) => (
+          <Table
+            label="Leakage"
+            rows={a.rows}
+            keyOf={keyOf(groups)}
+            empty="Nothing was seen to pass a directive in this time."
+            columns={[
+              ...groups.map((g) => ({ head: g, cell: (r: LeakRow) => <Name v={String(r[g] ?? "")} /> })),
+              ...(["propagation", "leak", "unguarded"] as const).map((c) => ({
+                head: { propagation: "on the way", leak: "leaked", unguarded: "unguarded" }[c],
+                num: true,
+                hint: { propagation: "before the acknowledgement", leak: "after the acknowledgement: the limiter let them pass", unguarded: "no limiter ever acknowledged" }[c],
+                cell: (r: LeakRow) =>
+                  r[`${c}_calls`] === 0 ? (
+                    <span class="muted">none</span>
+                  ) : (
+                    <>
+                      <a href={href("guards", { ...timeParams(route.q), ...Object.fromEntries(groups.map((g) => [g, String(r[g])])), kind: "leak", class: c })}>
+                        <Count v={r[`${c}_calls`]} /> {r[`${c}_calls`] === 1 ? "call" : "calls"}
+                      </a>
+                      , <USD v={r[`${c}_usd`]} /> USD
+                    </>
+                  ),
+              })),
+            ]}
+          />
+        )}
+      </Question>
     </>
   );
 }
+
+const took = (ns: number | null) => (ns === null ? <span class="muted">not measured</span> : duration(ns));

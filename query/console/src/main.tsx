@@ -3,22 +3,34 @@
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Kill, address, key } from "./api";
+import { Calls } from "./calls";
 import { CoveragePage } from "./coverage";
+import { Finance } from "./finance";
 import { Guards } from "./guards";
 import { type Route, useApi, useRoute } from "./hooks";
 import { KillPage, killText } from "./kill";
 import { Limiters } from "./limiters";
+import { Load } from "./load";
 import { Overview } from "./overview";
 import { RunPage } from "./run";
 import { Runs } from "./runs";
+import { Waste } from "./waste";
 
 const views: Record<string, [string, (p: { route: Route }) => preact.ComponentChild]> = {
   overview: ["Overview", Overview],
   runs: ["Runs", ({ route }) => (route.id ? <RunPage key={route.id + route.q} route={route} /> : <Runs route={route} />)],
+  load: ["Load", Load],
+  waste: ["Waste", Waste],
+  finance: ["Finance", Finance],
   guards: ["Guards", Guards],
   kill: ["Kill switch", KillPage],
   limiters: ["Limiters", Limiters],
   coverage: ["Coverage", CoveragePage],
+};
+
+// within are views that are reached from another one, and stand under it.
+const within: Record<string, [string, string, (p: { route: Route }) => preact.ComponentChild]> = {
+  calls: ["runs", "Calls", ({ route }) => <Calls key={String(route.q)} route={route} />],
 };
 
 function App() {
@@ -26,7 +38,8 @@ function App() {
   const [wanted, setWanted] = useState<string>(); // why a key is wanted
   const [said, setSaid] = useState("");
   const main = useRef<HTMLElement>(null);
-  const [name, View] = views[route.view] ?? ["Not found", NotFound];
+  const [under, ...inner] = within[route.view] ?? [route.view];
+  const [name, View] = inner.length ? inner : (views[route.view] ?? ["Not found", NotFound]);
   const title = route.view === "runs" && route.id ? "Run " + route.id : name;
   useEffect(() => {
     const want = (e: Event) => setWanted((e as CustomEvent<string>).detail);
@@ -64,7 +77,7 @@ function App() {
         </a>
         <nav aria-label="Views">
           {Object.entries(views).map(([view, [name]]) => (
-            <a key={view} href={"#/" + view} aria-current={view === route.view ? "page" : undefined}>
+            <a key={view} href={"#/" + view} aria-current={view === under ? "page" : undefined}>
               {name}
             </a>
           ))}

@@ -1,16 +1,13 @@
 // What was spent, by whom, on what; how much work requests become; what is nearly used
 // up; and, beside every total, what nobody knows about it.
 
-import type { FunctionComponent } from "preact";
-import { useEffect, useState } from "preact/hooks";
 import { type AmplificationRow, type Budget, type Ready, type RetryRow, type Rows, type Spend, type SpendRow, address } from "./api";
-import { type Route, href, intervalOf, timeOf, useApi } from "./hooks";
-import { Badge, Card, Chips, type Column, Loaded, Meter, Name, Range, Table, Time, USD, Unknown, ratio, share } from "./ui";
-
-type ChartProps = { rows: SpendRow[]; from: number; to: number; step: number };
+import { OverTime } from "./bars";
+import { type Route, href, intervalOf, lead, useApi, useTime } from "./hooks";
+import { AsOf, Badge, Card, Chips, type Column, Count, Figure, Loaded, Meter, Name, Range, Table, USD, Unknown, ratio, share } from "./ui";
 
 export function Overview({ route }: { route: Route }) {
-  const t = timeOf(route.q);
+  const t = useTime(route.q);
   const time = { from: t.from, to: t.to, tenant: route.q.get("tenant") || undefined };
   const [interval, step] = intervalOf(t.hours);
   const spend = useApi<Spend>(address("/spend", { ...time, group_by: "", interval }), 30000);
@@ -20,14 +17,19 @@ export function Overview({ route }: { route: Route }) {
     <>
       <Range route={route} />
       <Chips route={route} names={["tenant"]} />
-      <Loaded of={spend}>
+      <Loaded of={spend} bare>
         {(s) => (
           <>
+            <p class="foot">
+              <AsOf of={spend} />
+            </p>
             <div class="figures">
               <Figure name="Spend, USD" big>
                 <USD v={s.total.cost_usd} />
               </Figure>
-              <Figure name="Calls">{s.total.calls}</Figure>
+              <Figure name="Calls of models and tools">
+                <Count v={s.total.calls} />
+              </Figure>
               <Figure name="Not in the total">
                 <Unknown u={s.total} /> {!s.total.complete && <a href={href("coverage", route.q)}>what is unknown</a>}
               </Figure>
@@ -50,50 +52,28 @@ export function Overview({ route }: { route: Route }) {
   );
 }
 
-const Figure = ({ name, big, children }: { name: string; big?: boolean; children: preact.ComponentChildren }) => (
-  <div class={"figure" + (big ? " big" : "")}>
-    <span class="note">{name}</span>
-    <span class="value">{children}</span>
-  </div>
-);
-
 function Over({ spend, step }: { spend: Spend; step: number }) {
-  const [Chart, set] = useState<{ draw: FunctionComponent<ChartProps> }>();
-  useEffect(() => void import("./chart").then((m) => set({ draw: m.default })), []);
   return (
-    <Card title="Spend over time" wide>
-      {Chart ? <Chart.draw rows={spend.rows} from={Date.parse(spend.from) / 1000} to={Math.min(Date.parse(spend.to), Date.now() + step * 1000) / 1000} step={step} /> : <div class="chart" />}
-      <details>
-        <summary>As a table</summary>
-        <Table
-          label="Spend over time"
-          rows={spend.rows}
-          keyOf={(r) => String(r.at)}
-          columns={[{ head: "from", cell: (r) => <Time at={r.at} /> }, calls, usd, unknown]}
-        />
-      </details>
+    <Card title="Spend over time, USD" wide>
+      <OverTime label="Spend over time" unit="USD" rows={spend.rows} value={(r) => r.cost_usd} columns={[calls, usd, unknown]} from={spend.from} to={spend.to} step={step} />
     </Card>
   );
 }
 
-const calls: Column<SpendRow> = { head: "calls", num: true, cell: (r) => r.calls };
+const calls: Column<SpendRow> = { head: "calls", num: true, cell: (r) => <Count v={r.calls} /> };
 const usd: Column<SpendRow> = { head: "USD", num: true, cell: (r) => <USD v={r.cost_usd} /> };
 const unknown: Column<SpendRow> = { head: "unknown", long: true, cell: (r) => <Unknown u={r} /> };
 
-// linked is a value of a dimension, leading to its runs where runs have that dimension.
-function linked(route: Route, r: Record<string, unknown>, dimensions: string[]) {
-  const params: Record<string, string | undefined> = { last: route.q.get("last") ?? undefined, from: route.q.get("from") ?? undefined, to: route.q.get("to") ?? undefined };
-  for (const d of dimensions) params[d] = String(r[d]);
-  return (
-    <a href={href("runs", params)}>
-      <Name v={String(r[dimensions[0]])} />
-    </a>
-  );
-}
+// linked is the first value of a row, leading to the runs or calls that have them all.
+const linked = (route: Route, r: Record<string, unknown>, dimensions: string[]) => (
+  <a href={lead(route, Object.fromEntries(dimensions.map((d) => [d, r[d]])))}>
+    <Name v={String(r[dimensions[0]])} />
+  </a>
+);
 
 function By({ title, path, columns, route }: { title: string; path: string; columns: string[]; route: Route }) {
   const a = useApi<Spend>(path, 30000);
-  const first: Column<SpendRow> = { head: columns[0], cell: (r) => (columns[0] === "model" ? r.model ? <Name v={String(r.model)} /> : <span class="muted">tools, which have none</span> : linked(route, r, columns)) };
+  const first: Column<SpendRow> = { head: columns[0], cell: (r) => (columns[0] === "model" && !r.model ? <span class="muted">tools, which have none</span> : linked(route, r, columns)) };
   const rest = columns.slice(1).map((c): Column<SpendRow> => ({ head: c, cell: (r) => <Name v={String(r[c])} /> }));
   return (
     <Card title={title}>
@@ -178,7 +158,7 @@ function Retries({ path }: { path: string }) {
             keyOf={(r) => r.layer + r.failure}
             empty="Nobody tried anything twice in this time."
             columns={[
-              { head: "by", cell: (r) => <Name v={r.layer} /> },
+              { head: "by", cell: (r) => (r.layer || r.retries ? <Name v={r.layer} /> : <span class="muted">{r.fallbacks ? "fallback" : "hedge"}, no retry</span>) },
               { head: "after", cell: (r) => <Name v={r.failure} /> },
               { head: "retries", num: true, cell: (r) => r.retries },
               { head: "fallbacks", num: true, cell: (r) => r.fallbacks },

@@ -70,7 +70,7 @@ function Report({ run, asked, reload }: { run: Run; asked: string; reload: () =>
 
 // remarks are what is worth seeing in a line of the tree without opening it: in words,
 // how bad it is, and in one word where there is no room.
-function remarks(c: Call): [string, string, string][] {
+export function remarks(c: Call): [string, string, string][] {
   const out: [string, string, string][] = [];
   const after = (cause: string) => (cause ? " after " + cause : "");
   if (c.failure) out.push([c.failure + (c.http_status ? " " + c.http_status : ""), "bad", c.http_status ? String(c.http_status) : c.failure]);

@@ -1,84 +1,35 @@
 // The list of runs, the newest first, narrowed by what the API knows about runs.
 
-import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Problem, type Rows, type RunRow, address, get } from "./api";
-import { type Route, href, navigate, timeOf, useApi } from "./hooks";
+import { type Route, filtersOf, href, runDimensions, timeParams, useApi, useTime } from "./hooks";
 import { Quiet } from "./overview";
-import { Badge, Card, Chips, Failure, Loaded, Name, Range, Table, Time, USD, Unknown, statusKind } from "./ui";
+import { Badge, Card, Failure, Filters, Loaded, Name, Range, Table, Time, USD, Unknown, statusKind } from "./ui";
 
-const dimensions = ["tenant", "user", "feature", "workflow", "workflow_version", "agent", "environment", "mode", "criticality"];
 const page = 50;
 
 export function Runs({ route }: { route: Route }) {
-  const t = timeOf(route.q);
-  const params: Record<string, string | undefined> = { from: t.from, to: t.to };
-  // An empty value means calls that say none; a tenant always says one.
-  for (const d of dimensions) if (route.q.has(d) && (d !== "tenant" || route.q.get(d))) params[d] = route.q.get(d) ?? "";
-  const filtered = dimensions.some((d) => params[d] !== undefined);
+  const t = useTime(route.q);
+  const filters = filtersOf(route.q, runDimensions);
+  const params: Record<string, string | undefined> = { from: t.from, to: t.to, ...filters };
   const path = address("/runs", { ...params, limit: page });
   const first = useApi<Rows<RunRow>>(path);
   return (
     <>
       <Range route={route} />
-      <Filters route={route} key={route.q.toString()} />
-      <Chips route={route} names={dimensions} />
+      <Filters route={route} key={route.q.toString()} names={runDimensions} label="Filter runs" run />
       <Loaded of={first}>
         {(a) =>
-          a.rows.length === 0 && !filtered ? <Quiet /> : <List first={a} params={params} reload={first.reload} />
+          a.rows.length === 0 && Object.keys(filters).length === 0 ? <Quiet /> : <List first={a} params={params} calls={href("calls", { ...timeParams(route.q), ...filters })} />
         }
       </Loaded>
     </>
   );
 }
 
-function Filters({ route }: { route: Route }) {
-  const submit = (e: JSX.TargetedEvent<HTMLFormElement>) => {
-    e.preventDefault();
-    const f = new FormData(e.currentTarget);
-    const id = String(f.get("run") ?? "").trim();
-    if (id) {
-      location.hash = href("runs", { tenant: String(f.get("tenant")).trim() || undefined }, id);
-      return;
-    }
-    const change: Record<string, string | undefined> = {};
-    for (const d of dimensions) {
-      const v = String(f.get(d) ?? "").trim();
-      // What was filtered for being empty stays so until its chip is removed.
-      if (v || route.q.get(d)) change[d] = v || undefined;
-    }
-    navigate(route, change);
-  };
-  const used = dimensions.slice(4).some((d) => route.q.has(d));
-  const field = (d: string) => (
-    <label key={d}>
-      {d.replace("_", " ")}
-      <input name={d} defaultValue={route.q.get(d) ?? ""} autocomplete="off" spellcheck={false} />
-    </label>
-  );
-  return (
-    <form class="filters" onSubmit={submit} aria-label="Filter runs" role="search">
-      {dimensions.slice(0, 4).map(field)}
-      <details open={used}>
-        <summary>More filters</summary>
-        <div class="filters">
-          {dimensions.slice(4).map(field)}
-          <label>
-            run id
-            <input name="run" autocomplete="off" spellcheck={false} />
-          </label>
-        </div>
-      </details>
-      <button type="submit" class="primary">
-        Filter
-      </button>
-    </form>
-  );
-}
-
 const keyOf = (r: RunRow) => r.tenant + "\n" + r.run_id;
 
-function List({ first, params, reload }: { first: Rows<RunRow>; params: Record<string, string | undefined>; reload: () => void }) {
+function List({ first, params, calls }: { first: Rows<RunRow>; params: Record<string, string | undefined>; calls: string }) {
   const [older, setOlder] = useState<RunRow[]>([]);
   const [more, setMore] = useState(first.truncated);
   const [stop, setStop] = useState<AbortController>();
@@ -141,9 +92,7 @@ function List({ first, params, reload }: { first: Rows<RunRow>; params: Record<s
             {stop ? "Loading …" : "Older runs"}
           </button>
         )}
-        <button type="button" onClick={reload}>
-          Refresh
-        </button>
+        <a href={calls}>Their calls, one by one</a>
       </div>
     </Card>
   );

@@ -7,7 +7,7 @@ import { chromium } from "playwright-core";
 
 const facts = JSON.parse(readFileSync(0, "utf8"));
 const origin = new URL(facts.url).origin;
-const views = ["overview", "runs", "guards", "kill", "limiters", "coverage"];
+const views = ["overview", "runs", "load", "waste", "finance", "guards", "kill", "limiters", "coverage"];
 const say = (...text) => console.log(...text);
 const fail = (...text) => console.log("fail", ...text.map((t) => String(t).replaceAll("\n", " ")));
 const check = (ok, ...text) => ok || fail(...text);
@@ -68,7 +68,11 @@ async function basics(page, where) {
       for (const a of ["aria-labelledby", "aria-activedescendant"]) if (el.hasAttribute(a) && !document.getElementById(el.getAttribute(a))) out.push(a + " leads nowhere");
     // Contrast of text with what is behind it.
     const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
-    const rgb = (c) => (canvas.clearRect(0, 0, 1, 1), (canvas.fillStyle = c), canvas.fillRect(0, 0, 1, 1), canvas.getImageData(0, 0, 1, 1).data);
+    const colors = new Map();
+    const rgb = (c) => {
+      if (!colors.has(c)) canvas.clearRect(0, 0, 1, 1), (canvas.fillStyle = c), canvas.fillRect(0, 0, 1, 1), colors.set(c, canvas.getImageData(0, 0, 1, 1).data);
+      return colors.get(c);
+    };
     const light = ([r, g, b]) => [r, g, b].map((v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)).reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0);
     const seen = new Set();
     for (const el of of("body *")) {
@@ -134,9 +138,21 @@ const scenarios = {
     const page = await open();
     await visit(page, "overview");
     check((await text(page)).includes("OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:"), "the empty overview does not say what to do");
-    for (const [hash, words] of [["runs", "OTEL_EXPORTER_OTLP_ENDPOINT"], ["guards", "No guard acts"], ["limiters", "No limiter follows"], ["coverage", "No model was called"], ["nowhere", "no such view"]]) {
+    for (const [hash, words] of [["runs", "OTEL_EXPORTER_OTLP_ENDPOINT"], ["guards", "No guard acts"], ["limiters", "No limiter follows"], ["coverage", "No model was called"], ["calls", "No call matches"], ["nowhere", "no such view"]]) {
       await visit(page, hash);
       check((await text(page)).includes(words), hash, "does not say", words);
+    }
+    for (const [hash, all] of [
+      ["load", ["No run has called a model", "No model was called"]],
+      ["waste", ["No call has worked", "No run has repeated a tool call", "No tool was called"]],
+      ["waste?of=requests", ["No request has worked"]],
+      ["finance", ["Nothing was spent in either time", "No model was called", "No call in this time could have waited", "No month is closed", "No bill was compared"]],
+      ["limiters", ["No limiter had anything new", "Nothing was seen to pass"]],
+    ]) {
+      await visit(page, hash);
+      const said = await text(page);
+      for (const words of all) check(said.includes(words), hash, "does not say", words);
+      check(!/NaN|undefined|Infinity/.test(said), hash, "shows a value that is none");
     }
     // A drill fails where nobody follows, and says so.
     await page.context().close();
@@ -158,6 +174,16 @@ const scenarios = {
     await trouble();
     await release();
     await killSwitch();
+  },
+
+  async one() {
+    await oneRun();
+  },
+
+  async many() {
+    await manyRuns();
+    await noAnswer();
+    await everyView(["load?last=1h", "waste?last=1h", "finance?last=1h", "calls?last=1h", "limiters"]);
   },
 
   async keys() {
@@ -198,6 +224,158 @@ const scenarios = {
     await page.context().close();
   },
 };
+
+// cells are the texts of a table's row that has some words, by the heads of its columns.
+async function cells(page, table, words) {
+  const row = page.getByRole("table", { name: table, exact: true }).getByRole("row").filter({ hasText: words }).first();
+  return row.locator("td").evaluateAll((all) => Object.fromEntries(all.map((td) => [td.dataset.label, td.innerText.trim()])));
+}
+
+async function expectCells(page, table, words, want) {
+  const got = await cells(page, table, words);
+  for (const [head, value] of Object.entries(want)) check(got[head] === value, `${table}, ${words}: ${head} is`, got[head], "and not", value);
+}
+
+// oneRun: what each question answers of the run that was worked out by hand.
+async function oneRun() {
+  const page = await open();
+  await visit(page, "load?last=1h");
+  check(/Requests\s+1\s+×\s+Steps of each\s+4\s+×\s+Retry multiplier\s+1.25\s+=\s+Model calls\s+5/.test(await text(page)), "the product of load is", await text(page));
+  check((await page.locator(".figure.big .value").innerText()) === "20 %", "the 429 rate is", await page.locator(".figure.big .value").innerText());
+  await expectCells(page, "Load", "0.0429", { requests: "1", "steps / request": "4", "retry ×": "1.25", "model calls": "5", USD: "0.0429", unknown: "nothing unknown" });
+  await expectCells(page, "429 rate by model", "m-1", { "429 rate": "20 %", refused: "1", attempts: "5" });
+  await page.getByRole("table", { name: "429 rate by model" }).getByRole("link", { name: "1", exact: true }).click();
+  await page.waitForURL(/#\/calls\?/);
+  await settled(page);
+  check((await page.locator("tbody tr").count()) === 1 && (await text(page)).includes("rate_limited 429"), "the refused call is", await text(page));
+  check((await page.locator("nav [aria-current=page]").innerText()) === "Runs", "calls stand under runs");
+  await page.locator("tbody a").click();
+  await page.waitForURL(/#\/runs\/.*tenant=/);
+  await settled(page);
+  check((await text(page)).includes("rate_limited 429"), "a call leads to its run");
+
+  await visit(page, "waste?last=1h");
+  await page.getByLabel("by").first().selectOption("layer,kind");
+  await page.waitForURL(/by.worked=layer/);
+  await settled(page);
+  // Three at once cost 0.0289, and the one after a retry 0.014: 1.4533 times as much.
+  await expectCells(page, "Worked after retries", "after 1 retry", { "tried again by": "framework", calls: "1", "cost × a first try": "× 1.453", "all cost, USD": "0.014", "not compared": "all compared" });
+  check((await cells(page, "Worked after retries", "after 1 retry"))["USD compared"].startsWith("0.014 to 0.009633333333"), "what is compared is", JSON.stringify(await cells(page, "Worked after retries", "after 1 retry")));
+  await expectCells(page, "Loops", "0.0429", { "repeat ratio": "33 %", repeats: "1", "tool calls": "3", "USD of these runs": "0.0429", "not in it": "nothing unknown" });
+  await expectCells(page, "Empty polls", "status", { "empty share": "100 %", empty: "2", polls: "2", "of calls": "2", "empty turns": "2", "these cost, USD": "0.0157" });
+  await expectCells(page, "Payloads", "html", { tool: "fetch", bytes: "1000 B", "tokens / call": "300", "tokens measured": "300 of 1", "not in it": "all results recorded" });
+  await page.getByRole("table", { name: "Payloads" }).getByRole("link", { name: "fetch" }).click();
+  await page.waitForURL(/#\/calls\?.*tool=fetch/);
+  await settled(page);
+  check((await page.locator("tbody tr").count()) === 1, "the calls of a tool");
+  await visit(page, "waste?last=1h");
+  await page.getByRole("button", { name: "Requests that worked" }).click();
+  await page.waitForURL(/of=requests/);
+  await settled(page);
+  await expectCells(page, "Worked after retries", "0.0429", { worked: "after 1 retry", requests: "1", "cost × a first try": "not comparable" });
+
+  await visit(page, "finance?last=1h");
+  await expectCells(page, "What caches saved", "m-1", { "saved, USD": "0.0065", "reads saved, USD": "0.009", "writes cost, USD": "0.0025", "input tokens": "4690", "not in it": "nothing unknown" });
+  await expectCells(page, "What batches would save", "m-1", { "would save, USD": "0.02145", "with a batch price, USD": "0.0429", "cost, USD": "0.0429" });
+  await expectCells(page, "What changed", "default", { "change, USD": "+0.0429", "mostly by": "volume", "before, USD": "0", "now, USD": "0.0429" });
+  await page.context().close();
+}
+
+// pico is a decimal as a whole number of 1e-12.
+const pico = (v) => {
+  const [, sign, whole, fraction = ""] = /^([+-]?)(\d+)(?:\.(\d+))?$/.exec(v.trim());
+  return BigInt(sign + whole + fraction.padEnd(12, "0"));
+};
+
+// manyRuns: names, sums, what is not known, and what leads where.
+async function manyRuns() {
+  const page = await open();
+  await visit(page, "finance?last=1h");
+  const bridge = Object.fromEntries(await page.locator("[data-effect]").evaluateAll((all) => all.map((el) => [el.dataset.effect, el.innerText])));
+  const { before, now, ...by } = Object.fromEntries(Object.entries(bridge).map(([k, v]) => [k, pico(v)]));
+  check(before > 0n && now > before && Object.keys(by).length >= 2 && Object.values(by).reduce((a, b) => a + b, before) === now, "the effects do not sum to the change:", JSON.stringify(bridge));
+  const movers = await page.evaluate(async () => (await fetch("/api/v1/movers?from=" + new Date(Date.now() - 36e5).toISOString())).json());
+  check(movers.rows.every((r) => Object.values(r.effects).reduce((a, v) => a + pico(v), 0n) === pico(r.change_usd)), "effects of a row do not sum");
+  check((await cells(page, "What changed", "acme"))["not in it"].includes("1 of no known cost before"), "an unpriced call is not beside the change", JSON.stringify(await cells(page, "What changed", "acme")));
+  check((await text(page)).includes(facts.hostile), "the hostile tenant is not text");
+  // The month that was closed before its calls came.
+  await expectCells(page, "Closed month", facts.hostile.slice(0, 12), { "adjustment, USD": "+0.0021", "frozen, USD": "0", "now, USD": "0.0021", calls: "0 → 1" });
+  await page.getByRole("link", { name: /^openai, / }).click();
+  await page.waitForURL(/bill=/);
+  await settled(page);
+  const bill = await cells(page, "The bill by day and item", facts.hostile.slice(0, 12));
+  check(bill["theirs, USD"] === "1.5" && bill["ours, USD"] === "0" && bill["difference, USD"] === "+1.5", "the bill's item is", JSON.stringify(bill));
+  const saved = page.waitForEvent("download");
+  await page.getByRole("button", { name: "CSV of movers" }).click();
+  const file = readFileSync(await (await saved).path(), "utf8");
+  check(file.startsWith("tenant,before_usd,after_usd,change_usd,main,effects_volume") && file.includes("acme"), "the file is", file.slice(0, 200));
+  await page.getByText("Saved as movers.csv.").waitFor();
+
+  await visit(page, "load?last=1h");
+  const table = page.getByRole("table", { name: "Load", exact: true });
+  check((await table.locator("tbody tr").count()) === 25, "a first page has 25 rows");
+  await page.getByRole("button", { name: "Show more of Who makes the load" }).click();
+  await page.waitForFunction(() => document.querySelectorAll("table[aria-label=Load] tbody tr").length > 60);
+  await expectCells(page, "Load", "unpriced-flow", { unknown: "1 without a price, 1 of unknown usage" });
+  // By the keyboard alone.
+  await page.getByRole("region", { name: "Who makes the load" }).getByLabel("by").focus();
+  await page.keyboard.press("ArrowDown");
+  await page.waitForURL(/by\.load=tenant/);
+  await settled(page);
+  check(await page.evaluate(() => document.activeElement.tagName === "SELECT"), "the choice keeps the focus");
+  check((await text(page)).includes(facts.hostile), "the hostile tenant's load");
+  await page.getByRole("region", { name: "Who makes the load" }).getByRole("link", { name: facts.hostile }).focus();
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/#\/runs\?/);
+  await settled(page);
+  check((await page.locator("tbody tr").count()) === 1 && (await text(page)).includes(facts.hostile), "its one run");
+  await page.getByRole("link", { name: "Their calls, one by one" }).click();
+  await page.waitForURL(/#\/calls\?/);
+  await settled(page);
+  check((await text(page)).includes(facts.hostile) && (await page.locator("tbody tr").count()) === 4, "its calls are", await page.locator("tbody tr").count());
+  await visit(page, "load?last=1h&tenant=acme&by.load=tenant");
+  check((await page.getByRole("table", { name: "Load", exact: true }).locator("tbody tr").count()) === 1, "a filter holds for the question");
+  await page.locator("summary", { hasText: "Filter" }).first().click();
+  await page.getByLabel("workflow", { exact: true }).fill("no such");
+  await page.keyboard.press("Enter");
+  await page.getByText("Choose a longer one, or remove a filter").waitFor();
+
+  // What passed a directive, and how soon the limiter knew.
+  await visit(page, "limiters");
+  const times = await cells(page, "Time to enforce", "gateway-1");
+  check(times.applied === "1" && /\d (ms|s|µs)$/.test(times.p99), "time to enforce is", JSON.stringify(times));
+  check((await cells(page, "Leakage", "task"))["leaked"] === "1 call, 0.00002 USD", "what leaked is", JSON.stringify(await cells(page, "Leakage", "task")));
+  await page.getByRole("link", { name: "1 call", exact: true }).click();
+  await page.waitForURL(/#\/guards\?/);
+  await settled(page);
+  check((await page.getByRole("table", { name: "Events" }).locator("tbody tr").count()) === 1, "one call leaked");
+  await page.getByRole("link", { name: "its calls" }).click();
+  await page.waitForURL(/trace_id=/);
+  await settled(page);
+  check((await page.locator("tbody tr").count()) === 3, "the calls of its trace are", await page.locator("tbody tr").count());
+  await page.context().close();
+}
+
+// noAnswer: a question that cannot be answered says why and what to do; the others are there.
+async function noAnswer() {
+  const page = await open({}, [504]);
+  const detail = "the query took too long; ask for a shorter time or one tenant";
+  await page.route("**/api/v1/payloads?*", (route) => route.fulfill({ status: 504, contentType: "application/problem+json", body: JSON.stringify({ status: 504, title: "Gateway Timeout", detail }) }));
+  await visit(page, "waste?last=1h");
+  const card = page.getByRole("region", { name: "Payloads" });
+  check((await card.getByRole("alert").innerText()).includes(detail), "a failure is told as", await card.innerText());
+  check((await page.getByRole("table", { name: "Loops" }).count()) === 1, "the other questions are not answered");
+  await shot(page, "failure");
+  await page.unroute("**/api/v1/payloads?*");
+  await card.getByRole("button", { name: "Try again" }).click();
+  await page.getByRole("table", { name: "Payloads" }).waitFor();
+  // The server itself refuses what makes no sense, in words.
+  await page.context().close();
+  const odd = await open({}, [400]);
+  await visit(odd, "load?from=2026-01-02&to=2026-01-01");
+  check((await text(odd)).includes("is not before to"), "a time that ends before it begins is told as", await text(odd));
+  await odd.context().close();
+}
 
 // names: whatever a sender calls things is text.
 async function names() {
