@@ -2,6 +2,7 @@
 # Measures questions and dashboard panels over months of data: makes them with
 # load fill where DATA does not have them yet, starts the service on them, and
 # asks every question of the API and the SQL of every panel, one after another.
+# Before that it loads the console in Chromium, where that and npm are installed.
 #
 #   deploy/bench/query.sh        or: make bench-query
 #
@@ -9,6 +10,7 @@
 #   ROWS       rows of the journal, about (default 50000000, some 6 GB)
 #   DAYS, TENANTS, USERS   what they are spread over (default 90, 200, 50000)
 #   TIMES      how often each question is asked (default 20; fewer where it is slow)
+#   LOADS      how often a view of the console is loaded (default 10; 0 leaves it out)
 #   ONLY       a regular expression: ask only what it matches
 #   SKIP_BUILD any value: use bin/flyball as it is
 #   BENCH_PORT the first of the loopback ports used (default 18480)
@@ -30,4 +32,11 @@ wait_for 120 "$flyball" engine_ready || {
 	tail -20 "$work/flyball.log" >&2
 	die "flyball does not get ready; its last words are above"
 }
+if [ "${LOADS:-10}" -gt 0 ] && chromium=$(command -v chromium) && [ -d query/console/node_modules/playwright-core ]; then
+	for view in overview load finance; do
+		node query/console/test/paint.mjs "http://$http" "$chromium" "${LOADS:-10}" "$view"
+	done
+else
+	say "the console is left out: it takes chromium, make console, and LOADS above 0"
+fi
 "$work/query" --http "http://$http" --clickhouse "http://$clickhouse" --engine "$(child "$flyball")" --times "${TIMES:-20}" --only "${ONLY:-}"

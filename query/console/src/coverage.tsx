@@ -1,8 +1,8 @@
 // What we do not know, and what would cure it.
 
 import { type Coverage, address } from "./api";
-import { type Route, href, timeOf, useApi } from "./hooks";
-import { Badge, Card, Chips, Loaded, Name, Range, Table, USD } from "./ui";
+import { type Route, href, useApi, useTime } from "./hooks";
+import { AsOf, Badge, Card, Chips, Loaded, Name, Range, Table, USD } from "./ui";
 
 const meanings: [string, string, string][] = [
   ["model_attempts", "Model calls", "all that were seen"],
@@ -16,13 +16,16 @@ const meanings: [string, string, string][] = [
 ];
 
 export function CoveragePage({ route }: { route: Route }) {
-  const t = timeOf(route.q);
+  const t = useTime(route.q);
   const a = useApi<Coverage>(address("/coverage", { from: t.from, to: t.to, tenant: route.q.get("tenant") || undefined, limit: 200 }), 30000);
   return (
     <>
       <Range route={route} />
       <Chips route={route} names={["tenant"]} />
-      <Loaded of={a}>
+      <p class="foot">
+        <AsOf of={a} />
+      </p>
+      <Loaded of={a} bare>
         {(c) => (
           <>
             <Card title="What is not known" wide>

@@ -9,31 +9,24 @@ import { Card, type Column, Count, Doubts, Figure, Filters, Loaded, Question, Ra
 // The time of one answer to a refresh is long enough for answers that took seconds.
 const every = 60000;
 
+interface Part {
+  route: Route;
+  params: Record<string, string | undefined>;
+  interval: string;
+  step: number;
+}
+
 export function Load({ route }: { route: Route }) {
   const t = useTime(route.q);
   const params = { from: t.from, to: t.to, ...filtersOf(route.q, runDimensions) };
   const [interval, step] = intervalOf(t.hours);
-  const total = useApi<Rows<LoadRow>>(address("/load", { ...params, group_by: "" }), every);
-  const times = useApi<Rows<LoadRow>>(address("/load", { ...params, group_by: "", interval }), every);
-  const limits = useApi<Rows<RateLimitRow>>(address("/rate-limits", { ...params, group_by: "", interval }), every);
+  const part: Part = { route, params, interval, step };
   return (
     <>
       <Range route={route} />
       <Filters route={route} key={route.q.toString()} names={runDimensions} label="Filter load" fold />
-      <Card title="What requests became" note="Requests × steps of each × attempts at each step = calls of models. The calls are those of the requests that began in this time." wide>
-        <Loaded of={total}>{(a) => <Product row={a.rows[0]} />}</Loaded>
-      </Card>
-      <Card title="Model calls over time" note="By the time at which their requests began." wide>
-        <Loaded of={times}>
-          {(a) =>
-            a.rows.length === 0 ? (
-              <p class="empty">No run has called a model in this time.</p>
-            ) : (
-              <OverTime label="Model calls over time" unit="model calls" rows={a.rows} value={(r) => r.provider_calls} columns={loadColumns} from={a.from} to={a.to} step={step} />
-            )
-          }
-        </Loaded>
-      </Card>
+      <Total {...part} />
+      <Times {...part} />
       <Question<Rows<LoadRow> & { additive: boolean }>
         route={route}
         title="Who makes the load"
@@ -50,33 +43,7 @@ export function Load({ route }: { route: Route }) {
           </>
         )}
       </Question>
-      <Card title="Refused for rate or quota (429)" note="Attempts at models, those inside SDKs too, by the time of the attempt." wide>
-        <Loaded of={limits}>
-          {(a) => {
-            const attempts = a.rows.reduce((n, r) => n + r.attempts, 0);
-            const limited = a.rows.reduce((n, r) => n + r.rate_limited, 0);
-            if (attempts === 0) return <p class="empty">No model was called in this time.</p>;
-            return (
-              <>
-                <div class="figures">
-                  <Figure name="429 rate" big>
-                    {percent(limited / attempts)}
-                  </Figure>
-                  <Figure name="Refused attempts">
-                    <a href={lead(route, { failure: "rate_limited" })}>
-                      <Count v={limited} />
-                    </a>
-                  </Figure>
-                  <Figure name="Attempts">
-                    <Count v={attempts} />
-                  </Figure>
-                </div>
-                {limited > 0 && <OverTime label="Refused attempts over time" unit="refused" rows={a.rows} value={(r) => r.rate_limited} columns={limitColumns} from={a.from} to={a.to} step={step} />}
-              </>
-            );
-          }}
-        </Loaded>
-      </Card>
+      <Refused {...part} />
       <Question<Rows<RateLimitRow>> route={route} title="429 rate by model" name="limits" path="/rate-limits" params={params} every={every} by={["provider,model", "provider", "tenant", "workflow", "tenant,provider,model", "feature", "agent", "user"]}>
         {(a, groups) => (
           <Table
@@ -98,6 +65,65 @@ export function Load({ route }: { route: Route }) {
         )}
       </Question>
     </>
+  );
+}
+
+function Total({ params }: Part) {
+  const a = useApi<Rows<LoadRow>>(address("/load", { ...params, group_by: "" }), every);
+  return (
+    <Card title="What requests became" note="Requests × steps of each × attempts at each step = calls of models. The calls are those of the requests that began in this time." wide>
+      <Loaded of={a}>{(d) => <Product row={d.rows[0]} />}</Loaded>
+    </Card>
+  );
+}
+
+function Times({ params, interval, step }: Part) {
+  const a = useApi<Rows<LoadRow>>(address("/load", { ...params, group_by: "", interval }), every);
+  return (
+    <Card title="Model calls over time" note="By the time at which their requests began." wide>
+      <Loaded of={a}>
+        {(d) =>
+          d.rows.length === 0 ? (
+            <p class="empty">No run has called a model in this time.</p>
+          ) : (
+            <OverTime label="Model calls over time" unit="model calls" rows={d.rows} value={(r) => r.provider_calls} columns={loadColumns} from={d.from} to={d.to} step={step} />
+          )
+        }
+      </Loaded>
+    </Card>
+  );
+}
+
+function Refused({ route, params, interval, step }: Part) {
+  const limits = useApi<Rows<RateLimitRow>>(address("/rate-limits", { ...params, group_by: "", interval }), every);
+  return (
+    <Card title="Refused for rate or quota (429)" note="Attempts at models, those inside SDKs too, by the time of the attempt." wide>
+      <Loaded of={limits}>
+        {(a) => {
+          const attempts = a.rows.reduce((n, r) => n + r.attempts, 0);
+          const limited = a.rows.reduce((n, r) => n + r.rate_limited, 0);
+          if (attempts === 0) return <p class="empty">No model was called in this time.</p>;
+          return (
+            <>
+              <div class="figures">
+                <Figure name="429 rate" big>
+                  {percent(limited / attempts)}
+                </Figure>
+                <Figure name="Refused attempts">
+                  <a href={lead(route, { failure: "rate_limited" })}>
+                    <Count v={limited} />
+                  </a>
+                </Figure>
+                <Figure name="Attempts">
+                  <Count v={attempts} />
+                </Figure>
+              </div>
+              {limited > 0 && <OverTime label="Refused attempts over time" unit="refused" rows={a.rows} value={(r) => r.rate_limited} columns={limitColumns} from={a.from} to={a.to} step={step} />}
+            </>
+          );
+        }}
+      </Loaded>
+    </Card>
   );
 }
 

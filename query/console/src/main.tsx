@@ -95,6 +95,7 @@ function App() {
         </h1>
         {wanted !== undefined ? <KeyForm why={wanted} done={() => setWanted(undefined)} /> : <View route={route} />}
       </main>
+      <footer class="view note">Times are those of this browser, {Intl.DateTimeFormat().resolvedOptions().timeZone}; pointing at one shows UTC. Money is USD.</footer>
       <div class="said" role="status" aria-live="polite">
         {said && <p>{said}</p>}
       </div>

@@ -11,7 +11,8 @@ export function Overview({ route }: { route: Route }) {
   const time = { from: t.from, to: t.to, tenant: route.q.get("tenant") || undefined };
   const [interval, step] = intervalOf(t.hours);
   const spend = useApi<Spend>(address("/spend", { ...time, group_by: "", interval }), 30000);
-  const quiet = spend.data && spend.data.total.calls === 0;
+  // The total is asked for alone and shown as soon as it is there; the rest follows.
+  const rest = spend.data ? spend.data.total.calls !== 0 : spend.error !== undefined;
   const by = (dimension: string) => address("/spend", { ...time, group_by: dimension, limit: 10 });
   return (
     <>
@@ -34,11 +35,11 @@ export function Overview({ route }: { route: Route }) {
                 <Unknown u={s.total} /> {!s.total.complete && <a href={href("coverage", route.q)}>what is unknown</a>}
               </Figure>
             </div>
-            {quiet ? <Quiet /> : <Over spend={s} step={step} />}
+            {s.total.calls === 0 ? <Quiet /> : <Over spend={s} step={step} />}
           </>
         )}
       </Loaded>
-      {!quiet && (
+      {rest && (
         <div class="grid">
           <By title="By tenant" path={by("tenant")} columns={["tenant"]} route={route} />
           <By title="By model" path={by("provider,model")} columns={["model", "provider"]} route={route} />
