@@ -238,6 +238,7 @@ export interface Live {
   guard: string;
   action: string;
   reason: string;
+  scope: { values?: Record<string, string>; runs?: string[] };
   scope_text: string;
   rung: string;
   shadow?: boolean;

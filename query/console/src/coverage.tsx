@@ -1,7 +1,7 @@
 // What we do not know, and what would cure it.
 
 import { type Coverage, address } from "./api";
-import { type Route, href, useApi, useTime } from "./hooks";
+import { type Route, href, lead, useApi, useTime } from "./hooks";
 import { AsOf, Badge, Card, Chips, Loaded, Name, Range, Table, USD } from "./ui";
 
 const meanings: [string, string, string][] = [
@@ -65,7 +65,7 @@ export function CoveragePage({ route }: { route: Route }) {
                 keyOf={(r) => r.provider + "\n" + r.model}
                 empty="No model was called in this time."
                 columns={[
-                  { head: "model", cell: (r) => <Name v={r.model} /> },
+                  { head: "model", cell: (r) => <a href={lead(route, { model: r.model, provider: r.provider })}><Name v={r.model} /></a> },
                   { head: "provider", cell: (r) => <Name v={r.provider} /> },
                   { head: "calls", num: true, cell: (r) => r.calls },
                   { head: "no price", num: true, cell: (r) => doubt(r.unpriced) },

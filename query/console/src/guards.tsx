@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { type Budget, type Event, type GuardRow, type Live, address } from "./api";
-import { type Route, filtersOf, href, useApi, useTime } from "./hooks";
+import { type Route, filtersOf, href, runDimensions, useApi, useTime } from "./hooks";
 import { Badge, Card, Chips, Confirm, Loaded, Meter, Name, Table, Time, USD, actionKind, change, duration, say, share, windowText } from "./ui";
 
 // What narrows the events alone.
@@ -34,12 +34,12 @@ export function Guards({ route }: { route: Route }) {
               empty="No guard acts on anything."
               columns={[
                 { head: "does", cell: (l) => <><Badge kind={actionKind(l.action)}>{l.action.replace("_", " ")}</Badge>{l.shadow && <Badge title="Nobody is told: the guard only warns, or somebody released it">shadow</Badge>}</> },
-                { head: "on", long: true, cell: (l) => <Name v={l.scope_text} /> },
+                { head: "on", long: true, cell: (l) => <a href={where(l)}><Name v={l.scope_text} /></a> },
                 { head: "guard", cell: (l) => <><Name v={l.guard} /> <span class="muted">{l.rung}</span></> },
                 { head: "spent", num: true, cell: (l) => (l.limit ? `${l.spent || "–"} of ${l.limit}` : "–") },
                 { head: "why", long: true, cell: (l) => <bdi>{l.reason}</bdi> },
                 { head: "since", cell: (l) => <Time at={l.issued_at} short /> },
-                { head: "until", cell: (l) => (l.expires_at ? <Time at={l.expires_at} short /> : "released") },
+                { head: "until", cell: (l) => (l.expires_at ? <Time at={l.expires_at} short /> : "somebody releases it") },
                 { head: "passed", hint: "calls that went through after the directive: before its acknowledgement, after it, and where no limiter is", cell: (l) => passed(l) },
                 { head: "undo", cell: (l) => (l.shadow && l.reason === "released by hand" ? <span class="muted">released</span> : <button type="button" onClick={() => setRelease(l)}>Release<span class="hear"> {l.action} of {l.scope_text}</span></button>) },
               ]}
@@ -122,6 +122,13 @@ export function Guards({ route }: { route: Route }) {
       )}
     </>
   );
+}
+
+// where the run, the runs or the calls are that a directive is about.
+function where(l: Live): string {
+  const values = l.scope.values ?? {};
+  if (l.scope.runs?.length) return href("runs", { tenant: values.tenant }, l.scope.runs[0]);
+  return href(Object.keys(values).every((d) => runDimensions.includes(d)) ? "runs" : "calls", values);
 }
 
 function passed(l: Live) {

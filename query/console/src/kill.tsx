@@ -5,7 +5,7 @@ import { type Drill, type Event, type Kill, Problem, address } from "./api";
 import { useApi } from "./hooks";
 import { Events } from "./guards";
 import { LimiterTable } from "./limiters";
-import { Badge, Card, Confirm, Failure, Loaded, Meter, Name, Time, change, duration, say, share } from "./ui";
+import { AsOf, Badge, Card, Confirm, Failure, Loaded, Meter, Name, Time, change, duration, say, share } from "./ui";
 
 const stages = [0, 10, 25, 50, 100];
 
@@ -19,10 +19,10 @@ export function KillPage() {
   };
   return (
     <>
-      <Loaded of={kill}>
+      <Loaded of={kill} bare>
         {(k) => (
           <>
-            <Status k={k} />
+            <Status k={k} asOf={<AsOf of={kill} />} />
             <Handles k={k} ask={setAsk} />
             <DrillCard done={refresh} />
             {k.limiters && (
@@ -62,7 +62,7 @@ export function KillPage() {
 
 export const killText = (k: Kill) => (!k.on ? "off" : k.stage === 0 ? "on: everything is stopped" : `on: ${k.stage} % of the runs pass`);
 
-function Status({ k }: { k: Kill }) {
+function Status({ k, asOf }: { k: Kill; asOf: preact.ComponentChild }) {
   const gauge = (name: string, v?: string, limit?: string) =>
     v !== undefined &&
     limit !== undefined && (
@@ -114,6 +114,7 @@ function Status({ k }: { k: Kill }) {
           </div>
         )}
       </dl>
+      <p class="foot">{asOf}</p>
     </section>
   );
 }
