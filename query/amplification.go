@@ -1,9 +1,13 @@
 package query
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"math/big"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -35,45 +39,199 @@ func (a *API) amplification(ctx context.Context, r *request) (any, error) {
 		}
 	}
 	q.vars["Groups"], q.vars["RunGroups"], q.vars["CallGroups"], q.vars["Info"] = groups, ofRuns, ofCalls, info
-	q.paging(r, r.limit+1)
-	additive := len(ofCalls) == 0 && q.vars["Filter"] == "1"
-	name := "amplification.sql"
-	if !additive {
-		name = "amplification_calls.sql"
-	} else if err := a.wide(ctx, r, q); err != nil {
-		return nil, err
-	}
-	out := []row{}
-	err = a.ask(ctx, r, name, q, func(get func(string) any) {
-		n := func(name string) int64 { return get(name).(int64) }
-		m := amplification(n("requests"), n("model_calls"), n("tool_calls"), n("retries"), n("fallbacks"), n("hedges"))
-		for _, g := range groups {
-			m[g] = get(g)
-		}
-		m.money(get("cost").(*big.Int), get("wasted").(*big.Int))
-		m["unpriced_calls"], m["unknown_calls"], m["repeats"] = get("unpriced"), get("unknown"), get("repeats")
-		p := get("q").([]float64)
-		m["p50"], m["p90"], m["p99"] = p[0], p[1], p[2]
-		out = append(out, row(m))
-	})
-	if err != nil {
-		return nil, err
-	}
-	truncated := len(out) > r.limit
 	r.columns = append(slices.Clone(groups), "requests", "model_calls", "tool_calls", "retries", "fallbacks", "hedges", "ratio", "retry_multiplier", "cost_usd", "wasted_usd", "cost_amplification", "unpriced_calls", "unknown_calls", "repeats", "p50", "p90", "p99")
-	return r.answer(row{"rows": out[:min(len(out), r.limit)], "additive": additive, "truncated": truncated, "next": r.next(r.limit, truncated)}), nil
+	additive := len(ofCalls) == 0 && q.vars["Filter"] == "1"
+	parts := []part{{request: r}}
+	if additive {
+		if parts, err = a.parts(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	var list []*runsOfGroup
+	if len(parts) > 1 {
+		if list, err = a.together(ctx, r, parts, groups, info); err != nil {
+			return nil, err
+		}
+		end := min(r.offset+r.limit+1, len(list))
+		list = list[min(r.offset, end):end]
+	}
+	if list == nil {
+		name := "amplification.sql"
+		if !additive {
+			name = "amplification_calls.sql"
+		}
+		q.paging(r, r.limit+1)
+		q.vars["Wide"] = parts[0].wide
+		if err := a.ask(ctx, r, name, q, func(get func(string) any) {
+			g := newRunsOfGroup(get, groups)
+			g.q = get("q").([]float64)
+			list = append(list, g)
+		}); err != nil {
+			return nil, err
+		}
+	}
+	truncated := len(list) > r.limit
+	out := []row{}
+	for _, g := range list[:min(len(list), r.limit)] {
+		out = append(out, g.row())
+	}
+	return r.answer(row{"rows": out, "additive": additive, "truncated": truncated, "next": r.next(r.limit, truncated)}), nil
 }
 
-// wide has a question about runs read every run of its tenants where its time is much
-// of what there is: to look each of them up costs more.
-func (a *API) wide(ctx context.Context, r *request, q *question) error {
+// runsOfGroup is what the runs of a group did.
+type runsOfGroup struct {
+	group        row
+	counts       map[string]int64
+	cost, wasted *big.Int
+	works        map[int64]int64 // how many runs did so much
+	q            []float64       // its quantiles, at 0.5, 0.9 and 0.99
+}
+
+var runCounts = []string{"requests", "model_calls", "tool_calls", "retries", "fallbacks", "hedges", "unpriced", "unknown", "repeats"}
+
+func newRunsOfGroup(get func(string) any, groups []string) *runsOfGroup {
+	g := &runsOfGroup{group: row{}, counts: map[string]int64{}, cost: get("cost").(*big.Int), wasted: get("wasted").(*big.Int)}
+	for _, name := range groups {
+		g.group[name] = get(name)
+	}
+	for _, n := range runCounts {
+		g.counts[n] = get(n).(int64)
+	}
+	return g
+}
+
+func (g *runsOfGroup) row() row {
+	c := g.counts
+	m := amplification(c["requests"], c["model_calls"], c["tool_calls"], c["retries"], c["fallbacks"], c["hedges"])
+	for name, v := range g.group {
+		m[name] = v
+	}
+	m.money(g.cost, g.wasted)
+	m["unpriced_calls"], m["unknown_calls"], m["repeats"] = c["unpriced"], c["unknown"], c["repeats"]
+	m["p50"], m["p90"], m["p99"] = g.q[0], g.q[1], g.q[2]
+	return row(m)
+}
+
+// add takes what other runs of the same group did.
+func (g *runsOfGroup) add(o *runsOfGroup) {
+	for n, v := range o.counts {
+		g.counts[n] += v
+	}
+	g.cost.Add(g.cost, o.cost)
+	g.wasted.Add(g.wasted, o.wasted)
+	for w, n := range o.works {
+		g.works[w] += n
+	}
+}
+
+// quantiles are exact, and those that quantilesExact of ClickHouse gives.
+func (g *runsOfGroup) quantiles() {
+	works := slices.Sorted(maps.Keys(g.works))
+	for _, level := range []float64{0.5, 0.9, 0.99} {
+		before := int64(level * float64(g.counts["requests"]))
+		for _, w := range works {
+			if before -= g.works[w]; before < 0 {
+				g.q = append(g.q, float64(w))
+				break
+			}
+		}
+	}
+}
+
+// together asks part by part and adds up what is answered, most requests first. It is nil
+// where that would be too many groups to keep.
+func (a *API) together(ctx context.Context, r *request, parts []part, groups, info []string) ([]*runsOfGroup, error) {
+	const most = 200_000
+	index, list, rows := map[string]*runsOfGroup{}, []*runsOfGroup{}, 0
+	for _, p := range parts {
+		q := p.question()
+		q.runRange(p.request)
+		q.vars["RunFilter"], q.vars["Groups"], q.vars["Info"], q.vars["Part"] = q.filter(p.request, runDimensions), groups, info, true
+		q.bind("limit", "UInt32", strconv.Itoa(most+1))
+		q.bind("offset", "UInt32", "0")
+		rows = 0
+		err := a.ask(ctx, p.request, "amplification.sql", q, func(get func(string) any) {
+			rows++
+			g := newRunsOfGroup(get, groups)
+			works, times := get("works").([]int64), get("times").([]int64)
+			g.works = make(map[int64]int64, len(works))
+			for i, w := range works {
+				g.works[w] = times[i]
+			}
+			key := ""
+			for _, name := range groups {
+				key += strconv.Quote(g.group[name].(string))
+			}
+			if known := index[key]; known != nil {
+				known.add(g)
+				return
+			}
+			index[key] = g
+			list = append(list, g)
+		})
+		if err != nil {
+			return nil, err
+		}
+		if rows > most || len(list) > most {
+			return nil, nil
+		}
+	}
+	for _, g := range list {
+		g.quantiles()
+	}
+	slices.SortFunc(list, func(x, y *runsOfGroup) int {
+		if c := cmp.Compare(y.counts["requests"], x.counts["requests"]); c != 0 {
+			return c
+		}
+		for _, name := range groups {
+			if c := strings.Compare(x.group[name].(string), y.group[name].(string)); c != 0 {
+				return c
+			}
+		}
+		return 0
+	})
+	return list, nil
+}
+
+// part is a question about the runs that began in a part of the time. With wide it reads every
+// run of its tenants, where its time is much of what there is: to look each of them up costs more.
+type part struct {
+	*request
+	wide bool
+}
+
+// parts cuts a long time into parts, each with no more runs than a statement can group in
+// memory. A run is of the part in which it began, so that what is counted of
+// the parts adds up.
+func (a *API) parts(ctx context.Context, r *request) ([]part, error) {
 	const long, share = 3 * 24 * time.Hour, 3
 	if r.to.Sub(r.from) < long || r.asOf != (asOf{}) {
-		return nil
+		return []part{{request: r}}, nil
 	}
-	return a.ask(ctx, r, "run_first.sql", r.question(), func(get func(string) any) {
-		q.vars["Wide"] = share*r.to.Sub(r.from) > time.Since(get("first").(time.Time))
+	var out []part
+	begin := r.from
+	cut := func(end time.Time) {
+		p := *r
+		p.from, p.to = begin, end
+		out = append(out, part{request: &p})
+		begin = end
+	}
+	all, within, runs := int64(0), int64(0), int64(0)
+	err := a.ask(ctx, r, "run_days.sql", r.question(), func(get func(string) any) {
+		day, n := get("day").(time.Time), get("runs").(int64)
+		all += n
+		if !day.Before(r.to) || !day.Add(24*time.Hour).After(r.from) {
+			return
+		}
+		within += n
+		if runs += n; runs > a.partRuns && day.After(begin) && runs != n {
+			cut(day)
+			runs = n
+		}
 	})
+	cut(r.to)
+	out[0].wide = len(out) == 1 && share*within > all
+	return out, err
 }
 
 // measures are the counts of runs and the ratios made of them, as an answer has them.

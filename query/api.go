@@ -57,8 +57,9 @@ type Options struct {
 
 // API is the HTTP API. Mount adds its routes.
 type API struct {
-	o     Options
-	drift *drifts
+	o        Options
+	drift    *drifts
+	partRuns int64 // of about how many runs one statement may keep sums in memory
 }
 
 // New makes an API.
@@ -69,7 +70,7 @@ func New(o Options) *API {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &API{o: o}
+	a := &API{o: o, partRuns: 750_000}
 	a.drift = newDrifts(a)
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(a.drift)

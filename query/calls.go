@@ -143,7 +143,7 @@ func (q *question) runClause(id string, past bool) string {
 	run := q.bind("run", "String", id)
 	clause := " AND run_id = " + run
 	if !past {
-		clause += " AND recorded_at >= (SELECT toDateTime(min(booked_on), 'UTC') FROM runs WHERE " + q.vars["Tenants"].(string) + " AND run_id = " + run + ")"
+		clause += " AND recorded_at >= (SELECT toDateTime(min(booked_on), 'UTC') FROM runs WHERE " + q.vars["Tenants"].(string) + " AND run_hash = cityHash64(" + run + ") AND run_id = " + run + ")"
 	}
 	return clause
 }

@@ -52,7 +52,7 @@ func (a *API) coverage(ctx context.Context, r *request) (any, error) {
 	if a.o.Quarantined != nil && r.all && r.asOf == (asOf{}) {
 		total["quarantined"] = a.o.Quarantined()
 	}
-	findings, err := a.splitTraces(ctx, r, q)
+	findings, err := a.splitTraces(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -63,12 +63,20 @@ func (a *API) coverage(ctx context.Context, r *request) (any, error) {
 
 // splitTraces finds traces whose spans came under two tenants that an attribute
 // decided about. Spans whose tenant the key decides are where they belong.
-func (a *API) splitTraces(ctx context.Context, r *request, q *question) ([]row, error) {
+func (a *API) splitTraces(ctx context.Context, r *request) ([]row, error) {
 	out := []row{}
 	if !r.all && len(r.tenants) < 2 {
 		return out, nil
 	}
-	err := a.ask(ctx, r, "coverage_split.sql", q, func(get func(string) any) {
+	// Of very many traces the latest are looked at.
+	parts, err := a.parts(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	latest := parts[len(parts)-1]
+	q := latest.then()
+	q.rangeArgs(latest.request)
+	err = a.ask(ctx, latest.request, "coverage_split.sql", q, func(get func(string) any) {
 		one, other, traces, example := get("one").(string), get("other").(string), get("traces").(uint64), get("example").(string)
 		if !a.mayName(one, other) {
 			return

@@ -601,7 +601,6 @@ func (a *API) focusSheet(ctx context.Context, r *request, fx conversion) (*sheet
 	}
 	q.runRange(r)
 	q.vars["Day"] = "toDateTime(toStartOfDay(toDateTime(j.started_at, 'UTC'), " + zone + "), 'UTC')"
-	q.vars["RunDay"] = "toDateTime(toStartOfDay(toDateTime(r.started_at, 'UTC'), " + zone + "), 'UTC')"
 	q.vars["Late"] = "if(arrayExists(m -> j.started_at >= m.1 AND j.started_at < m.2 AND j.recorded_at >= toDateTime(m.3, 'UTC'), c.months), toDateTime(toDateTime(toStartOfMonth(toDateTime(j.recorded_at, 'UTC'), " + zone + "), " + zone + "), 'UTC'), toDateTime(0, 'UTC'))"
 	q.bind("limit", "UInt32", fmt.Sprint(focusGroups+1))
 	q.breaks(a.o.Prices)
@@ -628,11 +627,22 @@ func (a *API) focusSheet(ctx context.Context, r *request, fx conversion) (*sheet
 	if groups > focusGroups {
 		return nil, badRequest("the file would have more than %d groups; ask for fewer days or one tenant", focusGroups)
 	}
-	err = a.ask(ctx, r, "focus_requests.sql", q, func(get func(string) any) {
-		s.count(&focusGroup{tenant: get("tenant").(string), day: get("day").(time.Time), late: time.Unix(0, 0).UTC()}).requests += get("requests").(int64)
-	})
+	parts, err := a.parts(ctx, r)
 	if err != nil {
 		return nil, err
+	}
+	for _, p := range parts {
+		q, err := a.thenRuns(ctx, p.request)
+		if err != nil {
+			return nil, err
+		}
+		q.runRange(p.request)
+		q.vars["RunDay"], q.vars["Wide"], q.vars["Info"] = "toDateTime(toStartOfDay(toDateTime(r.started_at, 'UTC'), "+zone+"), 'UTC')", p.wide, []string{}
+		if err := a.ask(ctx, p.request, "focus_requests.sql", q, func(get func(string) any) {
+			s.count(&focusGroup{tenant: get("tenant").(string), day: get("day").(time.Time), late: time.Unix(0, 0).UTC()}).requests += get("requests").(int64)
+		}); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.convert(fx); err != nil {
 		return nil, err

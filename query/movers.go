@@ -342,24 +342,27 @@ func (a *API) movers(ctx context.Context, r *request) (any, error) {
 	counted := !slices.ContainsFunc(groups, func(g string) bool { return !slices.Contains(runDimensions, g) }) &&
 		!slices.ContainsFunc(callDimensions, func(d string) bool { _, ok := r.GetQuery(d); return ok })
 	if counted {
-		for i, part := range []*request{&old, r} {
-			q, err := a.thenRuns(ctx, part)
+		for i, of := range []*request{&old, r} {
+			parts, err := a.parts(ctx, of)
 			if err != nil {
 				return nil, err
 			}
-			q.runRange(part)
-			q.vars["Groups"], q.vars["RunFilter"] = groups, q.filter(part, runDimensions)
-			if err := a.wide(ctx, part, q); err != nil {
-				return nil, err
-			}
-			if err := a.ask(ctx, part, "movers_requests.sql", q, func(get func(string) any) {
-				m := find(get)
-				m.values[i].requests += get("requests").(int64)
-				if m.in != nil {
-					m.in.values[i].requests = m.values[i].requests
+			for _, p := range parts {
+				q, err := a.thenRuns(ctx, p.request)
+				if err != nil {
+					return nil, err
 				}
-			}); err != nil {
-				return nil, err
+				q.runRange(p.request)
+				q.vars["Groups"], q.vars["RunFilter"], q.vars["Wide"], q.vars["Info"] = groups, q.filter(p.request, runDimensions), p.wide, p.needs(groups, runDimensions[1:])
+				if err := a.ask(ctx, p.request, "movers_requests.sql", q, func(get func(string) any) {
+					m := find(get)
+					m.values[i].requests += get("requests").(int64)
+					if m.in != nil {
+						m.in.values[i].requests = m.values[i].requests
+					}
+				}); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}

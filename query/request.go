@@ -186,7 +186,7 @@ type question struct {
 // it, into an error instead of another tenant's figures. It is outside because
 // ClickHouse may evaluate conditions of one WHERE in any order.
 func (r *request) question() *question {
-	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Newest": false, "Wide": false, "After": false, "Known": false, "KnownDay": false, "KnownRuns": false, "FX": false, "Base": false, "FXCost": "s.cost", "Lines": "1", "At": "toDateTime(0, 'UTC')", "Info": runDimensions[1:]}}
+	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Newest": false, "Wide": false, "Part": false, "After": false, "Known": false, "KnownDay": false, "KnownRuns": false, "FX": false, "Base": false, "FXCost": "s.cost", "Lines": "1", "At": "toDateTime(0, 'UTC')", "Info": runDimensions[1:]}}
 	clause := "1"
 	if !r.all {
 		names := make([]string, len(r.tenants))
@@ -339,6 +339,8 @@ func newValue(t string) any {
 		return new(time.Time)
 	case "[]float64":
 		return new([]float64)
+	case "[]int64":
+		return new([]int64)
 	}
 	panic("BUG: query does not know the type " + t)
 }
@@ -364,6 +366,8 @@ func deref(v any) any {
 	case *time.Time:
 		return *v
 	case *[]float64:
+		return *v
+	case *[]int64:
 		return *v
 	}
 	return v

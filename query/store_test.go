@@ -37,6 +37,7 @@ type store struct {
 	e    *engine.Engine
 	url  string
 	o    Options
+	api  *API
 	sent int
 }
 
@@ -49,6 +50,7 @@ func newStore(t *testing.T, change ...func(*Options)) *store {
 	}
 	r := gin.New()
 	a := New(s.o)
+	s.api = a
 	a.Mount(r)
 	if err := a.MountPage(r, Setup{GRPC: "127.0.0.1:4317", HTTP: "127.0.0.1:4318"}); err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ spend_15m AS (
 {{- end}}
 ){{if .KnownRuns}},
 runs AS (
-    SELECT tenant, run_id, toUInt32(cityHash64(j.run_id)) AS run_hash, toDate(j.recorded_at) AS booked_on, toInt64(j.sign) AS lines,
+    SELECT tenant, run_id, cityHash64(j.run_id) AS run_hash, toDate(j.recorded_at) AS booked_on, toInt64(j.sign) AS lines,
         j.sign * toInt64(j.model_calls) AS model_calls, j.sign * toInt64(j.tool_calls) AS tool_calls, j.sign * toInt64(j.retries) AS retries, j.sign * toInt64(j.hidden_attempts) AS hidden_attempts,
         j.sign * toInt64(j.fallbacks) AS fallbacks, j.sign * toInt64(j.hedges) AS hedges, j.sign * toInt64(j.repeats) AS repeats,
         j.sign * toInt64(j.cost_status = 'unpriced') AS unpriced, j.sign * toInt64(j.cost_status = 'unknown') AS unknown,
@@ -39,7 +39,7 @@ runs AS (
 ),
 run_info AS (
     -- The newest entry of a root, else the newest one; of several at once any, but always the same.
-    SELECT tenant, run_id, toUInt32(cityHash64(j.run_id)) AS run_hash, toUInt64(toUnixTimestamp64Micro(j.recorded_at)) * 1024 + cityHash64(j.trace_id, j.span_id) % 1024 + if(root, bitShiftLeft(toUInt64(1), 62), 0) AS version,
+    SELECT tenant, run_id, cityHash64(j.run_id) AS run_hash, toUInt64(toUnixTimestamp64Micro(j.recorded_at)) * 1024 + cityHash64(j.trace_id, j.span_id) % 1024 + if(root, bitShiftLeft(toUInt64(1), 62), 0) AS version,
         parent_span_id = toFixedString('', 8) AND j.source = 'span' AS root, toDate(j.recorded_at) AS booked_on, started_at, toDateTime64(addNanoseconds(j.started_at, j.duration_ns), 9, 'UTC') AS ended_at,
         multiIf(NOT root, 'unknown', j.failure = '', 'succeeded', j.failure IN ('budget', 'cancelled'), 'stopped', 'failed') AS status, if(root, j.name, '') AS name,
         user, feature, workflow, workflow_version, agent, session, criticality, mode, environment, '' AS moved_to

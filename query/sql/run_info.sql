@@ -1,55 +1,81 @@
+{{define "run_key" -}}
+    -- A number for each run, by which rows are grouped and joined faster than by two names; of 128 bits, so that no two runs share one.
+    reinterpretAsUInt128(sipHash128(tenant, run_id))
+{{- end}}
+
+{{define "run_day" -}}
+    -- The first day on which a row may be booked of a run that began in the time: nothing is recorded more than ten minutes before it started, see clock_skew.
+    toDate(toDateTime64({from:String}, 9, 'UTC') - INTERVAL 10 MINUTE)
+{{- end}}
+
+{{define "run_candidates" -}}
+    -- If a run's newest row is of the time, this finds it, and more: rows that are not the newest, or are of another run with the same hash.
+    {{.Tenants}} AND booked_on >= {{template "run_day"}} AND started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC') AND {{.RunFilter}}
+{{- end}}
+
+{{define "run_ids" -}}
+    -- At least the runs of the time; with .Newest only those that began last.
+    SELECT run_hash FROM run_info WHERE {{template "run_candidates" .}}
+    {{if .Newest}}ORDER BY started_at DESC LIMIT {newest:UInt32}{{end}}
+{{- end}}
+
+{{define "rootless"}}version < bitShiftLeft(toUInt64(1), 62){{end}}
+
+{{define "run_rows" -}}
+    -- At least the newest row of each run of the time, and whatever else could be the newest. A row that a root gave beats every row
+    -- that was booked before it, so that those are looked for only of the other runs. With .Wide every row there is.
+    {{if .Wide}}SELECT * FROM run_info WHERE {{.Tenants}}{{else -}}
+    SELECT * FROM run_info WHERE {{.Tenants}} AND booked_on >= {{template "run_day"}} AND run_hash IN ({{template "run_ids" .}})
+    UNION ALL
+    SELECT * FROM run_info WHERE {{.Tenants}} AND booked_on < {{template "run_day"}} AND (SELECT count() FROM run_info WHERE {{template "run_candidates" .}} AND {{template "rootless"}}) > 0
+        AND run_hash IN (SELECT run_hash FROM run_info WHERE {{template "run_candidates" .}} AND {{template "rootless"}})
+    {{- end}}
+{{- end}}
+
 {{define "run_info" -}}
-    -- What each run of the time is. Its newest row wins, which may lie in another partition than the row that put it into the time.
-    SELECT tenant, run_id, newest_started_at AS started_at{{range .Info}}, newest_{{.}} AS {{.}}{{end}}
+    -- What each run of the time is: its newest row wins.
+    SELECT run_key, newest_tenant AS tenant, newest_run_id AS run_id, newest_started_at AS started_at{{range .Info}}, newest_{{.}} AS {{.}}{{end}}
     FROM (
-        SELECT tenant, run_id, argMax(started_at, version) AS newest_started_at{{range .Info}}, argMax({{.}}, version) AS newest_{{.}}{{end}}
-        FROM run_info WHERE {{.Tenants}} AND cityHash64(tenant, run_id) IN ({{template "run_ids" .}})
-        GROUP BY tenant, run_id
+        SELECT {{template "run_key"}} AS run_key, any(tenant) AS newest_tenant, any(run_id) AS newest_run_id, argMax(started_at, version) AS newest_started_at{{range .Info}}, argMax({{.}}, version) AS newest_{{.}}{{end}}
+        FROM ({{template "run_rows" .}})
+        GROUP BY run_key
     )
     WHERE started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC') AND {{.RunFilter}}
 {{- end}}
 
-{{define "run_ids" -}}
-    -- At least the runs of the time: if a run's newest row is one of them, it has a row that is. With .Newest only those that began last.
-    -- Nothing is recorded more than ten minutes before it started, see clock_skew. Numbers are looked up four times as fast as
-    -- names; a run that has the number of another is one more that may be of the time, with all of its rows.
-    SELECT cityHash64(tenant, run_id) FROM run_info WHERE {{.Tenants}} AND booked_on >= toDate(toDateTime64({from:String}, 9, 'UTC') - INTERVAL 10 MINUTE) AND started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC') AND {{.RunFilter}}
-    {{if .Newest}}ORDER BY started_at DESC LIMIT {newest:UInt32}{{end}}
-{{- end}}
-
 {{define "run_sums" -}}
     -- A run without a model call is no agent run and is left out.
-    SELECT tenant, run_id, sum(s.model_calls) AS model_calls, sum(s.tool_calls) AS tool_calls, sum(s.retries + s.hidden_attempts) AS retries,
+    SELECT {{template "run_key"}} AS run_key, sum(s.model_calls) AS model_calls, sum(s.tool_calls) AS tool_calls, sum(s.retries + s.hidden_attempts) AS retries,
         sum(s.fallbacks) AS fallbacks, sum(s.hedges) AS hedges, sum(s.repeats) AS repeats, sum(s.unpriced) AS unpriced, sum(s.unknown) AS unknown,
         sum(s.cost) AS cost, sum(s.wasted) AS wasted
-    FROM runs AS s WHERE {{.Tenants}} AND cityHash64(tenant, run_id) IN ({{template "run_ids" .}})
-    GROUP BY tenant, run_id HAVING model_calls > 0
+    FROM runs AS s WHERE {{.Tenants}} AND run_hash IN ({{template "run_ids" .}})
+    GROUP BY run_key HAVING model_calls > 0
 {{- end}}
 
 {{define "booked_since" -}}
     -- No entry of these runs was recorded before. A day whose sums are all zero may be gone from runs: then its entries cancel each other.
-    (SELECT toDateTime(min(booked_on), 'UTC') FROM runs WHERE {{.Tenants}} AND cityHash64(tenant, run_id) IN ({{template "run_ids" .}}))
+    (SELECT toDateTime(min(booked_on), 'UTC') FROM runs WHERE {{.Tenants}} AND run_hash IN ({{template "run_ids" .}}) AND {{template "run_key"}} IN (SELECT {{template "run_key"}} FROM run_info WHERE {{template "run_candidates" .}}))
 {{- end}}
 
 {{define "agent_runs" -}}
     -- Each run of the time, what it is beside its sums. The rows of both tables are grouped once: a join would hold both sides
     -- in memory. Without .Wide only the runs are read that may be of the time; where that is much of them, all are read faster.
-    SELECT tenant, run_id, newest_started_at AS started_at{{range .Info}}, newest_{{.}} AS {{.}}{{end}},
+    SELECT newest_tenant AS tenant, newest_started_at AS started_at{{range .Info}}, newest_{{.}} AS {{.}}{{end}},
         model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
     FROM (
-        SELECT tenant, run_id, argMax(s.started_at, s.version) AS newest_started_at{{range .Info}}, argMax(s.{{.}}, s.version) AS newest_{{.}}{{end}},
+        SELECT run_key, any(s.tenant) AS newest_tenant, argMax(s.started_at, s.version) AS newest_started_at{{range .Info}}, argMax(s.{{.}}, s.version) AS newest_{{.}}{{end}},
             sum(s.model_calls) AS model_calls, sum(s.tool_calls) AS tool_calls, sum(s.retries) AS retries, sum(s.fallbacks) AS fallbacks, sum(s.hedges) AS hedges,
             sum(s.repeats) AS repeats, sum(s.unpriced) AS unpriced, sum(s.unknown) AS unknown, sum(s.cost) AS cost, sum(s.wasted) AS wasted
         FROM (
-            SELECT tenant, run_id, toUInt64(0) AS version, toDateTime64(0, 9, 'UTC') AS started_at{{range .Info}}, '' AS {{.}}{{end}},
+            SELECT {{template "run_key"}} AS run_key, tenant, toUInt64(0) AS version, toDateTime64(0, 9, 'UTC') AS started_at{{range .Info}}, '' AS {{.}}{{end}},
                 model_calls, tool_calls, r.retries + r.hidden_attempts AS retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
-            FROM runs AS r WHERE {{.Tenants}}{{if not .Wide}} AND cityHash64(tenant, run_id) IN ({{template "run_ids" .}}){{end}}
+            FROM runs AS r WHERE {{.Tenants}}{{if not .Wide}} AND run_hash IN ({{template "run_ids" .}}){{end}}
             UNION ALL
-            SELECT tenant, run_id, version, started_at{{range .Info}}, {{.}}{{end}},
+            SELECT {{template "run_key"}} AS run_key, tenant, version, started_at{{range .Info}}, {{.}}{{end}},
                 toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt128(0), toInt128(0)
-            FROM run_info WHERE {{.Tenants}}{{if not .Wide}} AND cityHash64(tenant, run_id) IN ({{template "run_ids" .}}){{end}}
+            FROM ({{template "run_rows" .}})
         ) AS s
-        GROUP BY tenant, run_id HAVING model_calls > 0
+        GROUP BY run_key HAVING model_calls > 0
     )
     WHERE started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC') AND {{.RunFilter}}
 {{- end}}

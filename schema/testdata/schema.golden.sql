@@ -226,55 +226,57 @@ SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 8192;
 -- run_info
 CREATE TABLE run_info
 (
-    `tenant` String,
+    `tenant` String CODEC(ZSTD(1)),
     `run_id` String CODEC(ZSTD(1)),
-    `version` UInt64 COMMENT 'unix microseconds',
-    `booked_on` Date COMMENT 'UTC day on which this row was recorded',
-    `started_at` DateTime64(9, 'UTC'),
-    `ended_at` DateTime64(9, 'UTC'),
-    `status` Enum8('unknown' = 0, 'succeeded' = 1, 'failed' = 2, 'stopped' = 3, 'partial' = 4),
-    `name` String,
-    `user` String,
-    `feature` String,
-    `workflow` String,
-    `workflow_version` String,
-    `agent` String,
-    `session` String,
-    `criticality` String,
-    `mode` String,
-    `environment` String,
-    `moved_to` String
+    `version` UInt64 COMMENT 'unix microseconds, and 1 << 62 where the root of a trace says it' CODEC(T64, ZSTD(1)),
+    `booked_on` Date COMMENT 'UTC day on which this row was recorded' CODEC(ZSTD(1)),
+    `started_at` DateTime64(9, 'UTC') CODEC(T64, ZSTD(1)),
+    `ended_at` DateTime64(9, 'UTC') CODEC(T64, ZSTD(1)),
+    `status` Enum8('unknown' = 0, 'succeeded' = 1, 'failed' = 2, 'stopped' = 3, 'partial' = 4) CODEC(ZSTD(1)),
+    `name` String CODEC(ZSTD(1)),
+    `user` String CODEC(ZSTD(1)),
+    `feature` String CODEC(ZSTD(1)),
+    `workflow` String CODEC(ZSTD(1)),
+    `workflow_version` String CODEC(ZSTD(1)),
+    `agent` String CODEC(ZSTD(1)),
+    `session` String CODEC(ZSTD(1)),
+    `criticality` String CODEC(ZSTD(1)),
+    `mode` String CODEC(ZSTD(1)),
+    `environment` String CODEC(ZSTD(1)),
+    `moved_to` String CODEC(ZSTD(1)),
+    `run_hash` UInt64 MATERIALIZED cityHash64(run_id) CODEC(NONE)
 )
 ENGINE = ReplacingMergeTree(version)
 PARTITION BY toYYYYMM(booked_on)
-ORDER BY (tenant, run_id)
-SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 8192;
+ORDER BY (booked_on, tenant, run_id)
+SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 1024;
 
 -- runs
 CREATE TABLE runs
 (
-    `tenant` String,
+    `tenant` String CODEC(ZSTD(1)),
     `run_id` String CODEC(ZSTD(1)),
-    `booked_on` Date,
-    `lines` Int64,
-    `model_calls` Int64,
-    `tool_calls` Int64,
-    `retries` Int64,
-    `hidden_attempts` Int64,
-    `fallbacks` Int64,
-    `hedges` Int64,
-    `repeats` Int64,
-    `unpriced` Int64,
-    `unknown` Int64,
-    `failures` Int64,
-    `tokens` Int64,
-    `cost` Int128,
-    `wasted` Int128
+    `booked_on` Date CODEC(ZSTD(1)),
+    `lines` Int64 CODEC(T64, ZSTD(1)),
+    `model_calls` Int64 CODEC(T64, ZSTD(1)),
+    `tool_calls` Int64 CODEC(T64, ZSTD(1)),
+    `retries` Int64 CODEC(ZSTD(1)),
+    `hidden_attempts` Int64 CODEC(ZSTD(1)),
+    `fallbacks` Int64 CODEC(ZSTD(1)),
+    `hedges` Int64 CODEC(ZSTD(1)),
+    `repeats` Int64 CODEC(ZSTD(1)),
+    `unpriced` Int64 CODEC(ZSTD(1)),
+    `unknown` Int64 CODEC(ZSTD(1)),
+    `failures` Int64 CODEC(ZSTD(1)),
+    `tokens` Int64 CODEC(T64, ZSTD(1)),
+    `cost` Int128 CODEC(ZSTD(1)),
+    `wasted` Int128 CODEC(ZSTD(1)),
+    `run_hash` UInt64 MATERIALIZED cityHash64(run_id) CODEC(NONE)
 )
-ENGINE = SummingMergeTree
+ENGINE = SummingMergeTree((lines, model_calls, tool_calls, retries, hidden_attempts, fallbacks, hedges, repeats, unpriced, unknown, failures, tokens, cost, wasted))
 PARTITION BY toYYYYMM(booked_on)
-ORDER BY (tenant, run_id, booked_on)
-SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 8192;
+ORDER BY (booked_on, tenant, run_id)
+SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 1024;
 
 -- runs_mv
 CREATE MATERIALIZED VIEW runs_mv TO runs
