@@ -175,11 +175,11 @@ LIMIT ${top}`)},
 		queries: []query{rows(`
 SELECT provider, model, count() AS requests, sum(made) AS attempts, attempts / requests AS mean, quantileExact(0.5)(toFloat64(made)) AS p50, quantileExact(0.9)(toFloat64(made)) AS p90, quantileExact(0.99)(toFloat64(made)) AS p99, toFloat64(sum(pico)) / 1e12 AS spend
 FROM (
-    SELECT tenant, run_id, provider, model, sum(sign * toInt64(model_calls + retries + hidden_attempts + fallbacks + hedges)) AS made, sum(sign * toInt128(ifNull(cost, 0))) AS pico
+    SELECT {run_key} AS run_key, provider, model, sum(sign * toInt64(model_calls + retries + hidden_attempts + fallbacks + hedges)) AS made, sum(sign * toInt128(ifNull(cost, 0))) AS pico
     FROM journal
-    WHERE {tenants} AND {model} AND {billed} AND recorded_at >= (SELECT toDateTime(min(booked_on), 'UTC') FROM runs WHERE {tenants} AND cityHash64(tenant, run_id) IN ({run_ids}))
-        AND (tenant, run_id) IN (SELECT tenant, run_id FROM ({agent_runs}))
-    GROUP BY tenant, run_id, provider, model
+    WHERE {tenants} AND {model} AND {billed} AND recorded_at >= {booked_since}
+        AND {run_key} IN (SELECT run_key FROM ({agent_runs}))
+    GROUP BY run_key, provider, model
     HAVING made > 0
 )
 GROUP BY provider, model

@@ -28,43 +28,67 @@ func label(dim string) string {
 	return strings.ToUpper(dim[:1]) + strings.ReplaceAll(dim[1:], "_", " ")
 }
 
-// runIDs are at least the runs that began in the time: a run's newest row decides,
-// and if that is one of them, then a row that lies in the time is too. Nothing is
-// recorded more than ten minutes before it started. They are numbers, which are looked up
-// faster than names; two runs of one number are both looked at.
-const runIDs = `SELECT cityHash64(tenant, run_id) FROM run_info WHERE {tenants} AND booked_on >= toDate($__fromTime - INTERVAL 10 MINUTE, 'UTC') AND started_at >= $__fromTime AND started_at < $__toTime AND {runs}`
+// runKey is a number for each run, by which rows are grouped faster than by two names; of
+// 128 bits, so that no two runs share one.
+const runKey = "reinterpretAsUInt128(sipHash128(tenant, run_id))"
+
+// runDay is the first day on which a row may be booked of a run that began in the time:
+// nothing is recorded more than ten minutes before it started.
+const runDay = "toDate($__fromTime - INTERVAL 10 MINUTE, 'UTC')"
+
+// began is that a run began in the time, told as started_at is, which compares faster.
+const began = "started_at >= toDateTime64($__fromTime, 9, 'UTC') AND started_at < toDateTime64($__toTime, 9, 'UTC')"
+
+// runCandidates finds the newest row of a run, if that is of the time, and more: rows that
+// are not the newest, or are of another run with the same hash.
+const runCandidates = `{tenants} AND booked_on >= {run_day} AND {began} AND {runs}`
+
+// runRows are at least the newest row of each run that began in the time, and whatever
+// else could be the newest. A row that a root gave beats every row that was booked before it,
+// so that those are looked for only of the other runs.
+const runRows = `SELECT * FROM run_info WHERE {tenants} AND booked_on >= {run_day} AND run_hash IN (SELECT run_hash FROM run_info WHERE {run_candidates})
+            UNION ALL
+            SELECT * FROM run_info WHERE {tenants} AND booked_on < {run_day} AND run_hash IN (SELECT run_hash FROM run_info WHERE {run_candidates} AND version < bitShiftLeft(toUInt64(1), 62))`
 
 // agentRuns has a row for each run that began in the time: what it is, by its newest
 // row, and its signed sums. A run without a model call is no agent run. The rows of both
 // tables are grouped once, as in the API: a join would hold both sides in memory.
-const agentRuns = `SELECT tenant, run_id, newest_started_at AS started_at, newest_status AS status, newest_user AS user, newest_feature AS feature, newest_workflow AS workflow, newest_workflow_version AS workflow_version,
+const agentRuns = `SELECT run_key, newest_tenant AS tenant, newest_run_id AS run_id, newest_started_at AS started_at, newest_status AS status, newest_user AS user, newest_feature AS feature, newest_workflow AS workflow, newest_workflow_version AS workflow_version,
         newest_environment AS environment, logical, again, other, hedged, repeated, no_price, no_usage, spend, waste, logical + again + other + hedged AS work
     FROM (
-        SELECT tenant, run_id, argMax(s.started_at, s.version) AS newest_started_at, argMax(s.status, s.version) AS newest_status, argMax(s.user, s.version) AS newest_user, argMax(s.feature, s.version) AS newest_feature,
+        SELECT run_key, any(s.tenant) AS newest_tenant, any(s.run_id) AS newest_run_id,
+            argMax(s.started_at, s.version) AS newest_started_at, argMax(s.status, s.version) AS newest_status, argMax(s.user, s.version) AS newest_user, argMax(s.feature, s.version) AS newest_feature,
             argMax(s.workflow, s.version) AS newest_workflow, argMax(s.workflow_version, s.version) AS newest_workflow_version, argMax(s.environment, s.version) AS newest_environment,
             sum(s.model_calls) AS models, models + sum(s.tool_calls) AS logical, sum(s.retries) + sum(s.hidden_attempts) AS again, sum(s.fallbacks) AS other, sum(s.hedges) AS hedged,
             sum(s.repeats) AS repeated, sum(s.unpriced) AS no_price, sum(s.unknown) AS no_usage, toFloat64(sum(s.cost)) / 1e12 AS spend, toFloat64(sum(s.wasted)) / 1e12 AS waste
         FROM (
-            SELECT tenant, run_id, toUInt64(0) AS version, toDateTime64(0, 9, 'UTC') AS started_at, '' AS status, '' AS user, '' AS feature, '' AS workflow, '' AS workflow_version, '' AS environment,
+            SELECT {run_key} AS run_key, tenant, run_id, toUInt64(0) AS version, toDateTime64(0, 9, 'UTC') AS started_at, '' AS status, '' AS user, '' AS feature, '' AS workflow, '' AS workflow_version, '' AS environment,
                 model_calls, tool_calls, retries, hidden_attempts, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
             FROM runs
-            WHERE {tenants} AND cityHash64(tenant, run_id) IN ({run_ids})
+            WHERE {tenants} AND run_hash IN (SELECT run_hash FROM run_info WHERE {run_candidates})
             UNION ALL
-            SELECT tenant, run_id, version, started_at, toString(i.status), user, feature, workflow, workflow_version, environment,
+            SELECT {run_key} AS run_key, tenant, run_id, version, started_at, toString(i.status), user, feature, workflow, workflow_version, environment,
                 toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt128(0), toInt128(0)
-            FROM run_info AS i
-            WHERE {tenants} AND cityHash64(tenant, run_id) IN ({run_ids})
+            FROM ({run_rows}) AS i
         ) AS s
-        GROUP BY tenant, run_id
+        GROUP BY run_key
         HAVING models > 0
     )
-    WHERE started_at >= $__fromTime AND started_at < $__toTime AND {runs}`
+    WHERE {began} AND {runs}`
+
+// bookedSince is before every entry of runs that began in the time.
+const bookedSince = `(SELECT toDateTime(min(booked_on), 'UTC') FROM runs WHERE {tenants} AND run_hash IN (SELECT run_hash FROM run_info WHERE {run_candidates}) AND {run_key} IN (SELECT {run_key} FROM run_info WHERE {run_candidates}))`
 
 // fragments stand in for what many statements share, in the order in which they are
 // expanded.
 var fragments = []struct{ name, sql string }{
 	{"{agent_runs}", agentRuns},
-	{"{run_ids}", runIDs},
+	{"{booked_since}", bookedSince},
+	{"{run_rows}", runRows},
+	{"{run_candidates}", runCandidates},
+	{"{run_day}", runDay},
+	{"{began}", began},
+	{"{run_key}", runKey},
 	{"{time}", quarters},
 	{"{calls}", chosen("tenant") + " AND " + chosen("feature") + " AND " + chosen("model") + " AND " + chosen("environment")},
 	{"{runs}", chosen("feature") + " AND " + chosen("environment")},
