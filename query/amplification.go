@@ -41,7 +41,7 @@ func (a *API) amplification(ctx context.Context, r *request) (any, error) {
 	q.vars["Groups"], q.vars["RunGroups"], q.vars["CallGroups"], q.vars["Info"] = groups, ofRuns, ofCalls, info
 	r.columns = append(slices.Clone(groups), "requests", "model_calls", "tool_calls", "retries", "fallbacks", "hedges", "ratio", "retry_multiplier", "cost_usd", "wasted_usd", "cost_amplification", "unpriced_calls", "unknown_calls", "repeats", "p50", "p90", "p99")
 	additive := len(ofCalls) == 0 && q.vars["Filter"] == "1"
-	parts := []part{{request: r}}
+	parts := []part{{of: 1}}
 	if additive {
 		if parts, err = a.parts(ctx, r); err != nil {
 			return nil, err
@@ -61,7 +61,7 @@ func (a *API) amplification(ctx context.Context, r *request) (any, error) {
 			name = "amplification_calls.sql"
 		}
 		q.paging(r, r.limit+1)
-		q.vars["Wide"] = parts[0].wide
+		q.only(parts[0])
 		if err := a.ask(ctx, r, name, q, func(get func(string) any) {
 			g := newRunsOfGroup(get, groups)
 			g.q = get("q").([]float64)
@@ -144,13 +144,14 @@ func (a *API) together(ctx context.Context, r *request, parts []part, groups, in
 	const most = 200_000
 	index, list, rows := map[string]*runsOfGroup{}, []*runsOfGroup{}, 0
 	for _, p := range parts {
-		q := p.question()
-		q.runRange(p.request)
-		q.vars["RunFilter"], q.vars["Groups"], q.vars["Info"], q.vars["Part"] = q.filter(p.request, runDimensions), groups, info, true
+		q := r.question()
+		q.runRange(r)
+		q.only(p)
+		q.vars["RunFilter"], q.vars["Groups"], q.vars["Info"] = q.filter(r, runDimensions), groups, info
 		q.bind("limit", "UInt32", strconv.Itoa(most+1))
 		q.bind("offset", "UInt32", "0")
 		rows = 0
-		err := a.ask(ctx, p.request, "amplification.sql", q, func(get func(string) any) {
+		err := a.ask(ctx, r, "amplification.sql", q, func(get func(string) any) {
 			rows++
 			g := newRunsOfGroup(get, groups)
 			works, times := get("works").([]int64), get("times").([]int64)
@@ -193,45 +194,46 @@ func (a *API) together(ctx context.Context, r *request, parts []part, groups, in
 	return list, nil
 }
 
-// part is a question about the runs that began in a part of the time. With wide it reads every
-// run of its tenants, where its time is much of what there is: to look each of them up costs more.
+// part is which of the runs of a time one statement is about: those whose hash leaves the
+// rest number, divided by of. With wide it reads every run of its tenants, where the time is
+// much of what there is: to look each of them up costs more.
 type part struct {
-	*request
-	wide bool
+	number, of int64
+	wide       bool
 }
 
-// parts cuts a long time into parts, each with no more runs than a statement can group in
-// memory. A run is of the part in which it began, so that what is counted of
-// the parts adds up.
+// parts are as many as it takes for each to have no more runs than a statement can group in
+// memory. A run is of one of them, so that what is counted of the parts adds up.
 func (a *API) parts(ctx context.Context, r *request) ([]part, error) {
 	const long, share = 3 * 24 * time.Hour, 3
 	if r.to.Sub(r.from) < long || r.asOf != (asOf{}) {
-		return []part{{request: r}}, nil
+		return []part{{of: 1}}, nil
 	}
-	var out []part
-	begin := r.from
-	cut := func(end time.Time) {
-		p := *r
-		p.from, p.to = begin, end
-		out = append(out, part{request: &p})
-		begin = end
-	}
-	all, within, runs := int64(0), int64(0), int64(0)
-	err := a.ask(ctx, r, "run_days.sql", r.question(), func(get func(string) any) {
+	all, within := int64(0), int64(0)
+	if err := a.ask(ctx, r, "run_days.sql", r.question(), func(get func(string) any) {
 		day, n := get("day").(time.Time), get("runs").(int64)
 		all += n
-		if !day.Before(r.to) || !day.Add(24*time.Hour).After(r.from) {
-			return
+		if day.Before(r.to) && day.Add(24*time.Hour).After(r.from) {
+			within += n
 		}
-		within += n
-		if runs += n; runs > a.partRuns && day.After(begin) && runs != n {
-			cut(day)
-			runs = n
-		}
-	})
-	cut(r.to)
-	out[0].wide = len(out) == 1 && share*within > all
-	return out, err
+	}); err != nil {
+		return nil, err
+	}
+	out := make([]part, within/a.partRuns+1)
+	for i := range out {
+		out[i] = part{int64(i), int64(len(out)), share*within > all}
+	}
+	return out, nil
+}
+
+// only has a question be about one part.
+func (q *question) only(p part) {
+	q.vars["Wide"] = p.wide
+	if p.of > 1 {
+		q.vars["Part"] = true
+		q.bind("part", "UInt64", strconv.FormatInt(p.number, 10))
+		q.bind("parts", "UInt64", strconv.FormatInt(p.of, 10))
+	}
 }
 
 // measures are the counts of runs and the ratios made of them, as an answer has them.
@@ -281,9 +283,7 @@ func (a *API) retries(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if same, err := a.unchanged(ctx, r, fx, time.Now()); same || err != nil {
-		return nil, err
-	}
+	r.tagged = r.closed(time.Now())
 	fx.apply(q)
 	columns := []string{}
 	for _, d := range retryDimensions {

@@ -70,7 +70,7 @@ func New(o Options) *API {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &API{o: o, partRuns: 750_000}
+	a := &API{o: o, partRuns: 1_500_000}
 	a.drift = newDrifts(a)
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(a.drift)
@@ -282,8 +282,13 @@ func (a *API) handle(l limits, params []string, f func(context.Context, *request
 			a.fail(c, err)
 			return
 		}
-		if c.Writer.Header().Get("ETag") == "" {
+		if !r.tagged {
 			c.Header("Cache-Control", "no-store")
+		} else if same, err := r.unchanged(answer.(row)); same || err != nil {
+			if err != nil {
+				a.fail(c, err)
+			}
+			return
 		}
 		if answer == nil {
 			return

@@ -3,8 +3,10 @@ package query
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -142,29 +144,27 @@ func (a *API) journalHas(ctx context.Context, r *request, instead string) error 
 	return err
 }
 
-// unchanged answers 304 where the caller has the answer already. Only a window is
-// given a tag that ended before this UTC day began, or one as of a day's end: its
-// figures move by corrections alone, and those are in the fingerprint.
-func (a *API) unchanged(ctx context.Context, r *request, fx conversion, now time.Time) (bool, error) {
-	k := r.asOf
-	today := now.UTC().Truncate(24 * time.Hour)
+// closed is whether an answer is given a tag: of a window that ended before this UTC day
+// began, or one as of a day's end. Its figures move by corrections alone.
+func (r *request) closed(now time.Time) bool {
 	fixed := r.Query("from") != "" && r.Query("to") != "" || r.Query("cursor") != ""
-	if !k.instant.IsZero() || !fixed || k.booked.IsZero() && r.to.After(today) {
-		return false, nil
+	return fixed && r.asOf.instant.IsZero() && (!r.asOf.booked.IsZero() || !r.to.After(now.UTC().Truncate(24*time.Hour)))
+}
+
+// unchanged gives an answer its tag, and answers 304 where the caller has it already. The
+// tag is of what is answered: to look for a change in the rows behind it takes longer than
+// to add them up.
+func (r *request) unchanged(answer row) (bool, error) {
+	told := maps.Clone(answer)
+	if r.asOf == (asOf{}) {
+		delete(told, "as_of") // this instant
 	}
-	q := r.question()
-	q.rangeArgs(r)
-	booked := k.booked
-	if booked.IsZero() {
-		booked = today.AddDate(1, 0, 0)
-	}
-	q.bind("booked", "Date", booked.Format(time.DateOnly))
-	var print uint64
-	if err := a.ask(ctx, r, "fingerprint.sql", q, func(get func(string) any) { print = get("print").(uint64) }); err != nil {
-		return false, err
+	b, err := json.Marshal(told)
+	if err != nil {
+		return false, fmt.Errorf("tag answer: %w", err)
 	}
 	h := fnv.New128a()
-	fmt.Fprintf(h, "2 %s %d %d %v %s %s %x", r.identity(), r.offset, r.limit, r.csv, k, fx, print)
+	fmt.Fprintf(h, "3 %s %d %d %v %s", r.identity(), r.offset, r.limit, r.csv, b)
 	tag := `W/"` + base64.RawURLEncoding.EncodeToString(h.Sum(nil)) + `"`
 	r.Header("ETag", tag)
 	r.Header("Cache-Control", "private, no-cache")

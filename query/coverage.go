@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/flyball/flyball/schema"
 )
@@ -61,6 +62,10 @@ func (a *API) coverage(ctx context.Context, r *request) (any, error) {
 	return r.answer(row{"rows": out, "flags": flags, "total": total, "findings": findings, "truncated": more, "next": r.next(len(out), more)}), nil
 }
 
+// splitWithin is how far back from the end of the time split traces are looked for: each of
+// its lines is read.
+const splitWithin = 31 * 24 * time.Hour
+
 // splitTraces finds traces whose spans came under two tenants that an attribute
 // decided about. Spans whose tenant the key decides are where they belong.
 func (a *API) splitTraces(ctx context.Context, r *request) ([]row, error) {
@@ -68,15 +73,13 @@ func (a *API) splitTraces(ctx context.Context, r *request) ([]row, error) {
 	if !r.all && len(r.tenants) < 2 {
 		return out, nil
 	}
-	// Of very many traces the latest are looked at.
-	parts, err := a.parts(ctx, r)
-	if err != nil {
-		return nil, err
+	lately := *r
+	if earliest := r.to.Add(-splitWithin); earliest.After(r.from) {
+		lately.from = earliest
 	}
-	latest := parts[len(parts)-1]
-	q := latest.then()
-	q.rangeArgs(latest.request)
-	err = a.ask(ctx, latest.request, "coverage_split.sql", q, func(get func(string) any) {
+	q := lately.then()
+	q.rangeArgs(&lately)
+	err := a.ask(ctx, &lately, "coverage_split.sql", q, func(get func(string) any) {
 		one, other, traces, example := get("one").(string), get("other").(string), get("traces").(uint64), get("example").(string)
 		if !a.mayName(one, other) {
 			return

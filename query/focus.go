@@ -632,13 +632,14 @@ func (a *API) focusSheet(ctx context.Context, r *request, fx conversion) (*sheet
 		return nil, err
 	}
 	for _, p := range parts {
-		q, err := a.thenRuns(ctx, p.request)
+		q, err := a.thenRuns(ctx, r)
 		if err != nil {
 			return nil, err
 		}
-		q.runRange(p.request)
-		q.vars["RunDay"], q.vars["Wide"], q.vars["Info"] = "toDateTime(toStartOfDay(toDateTime(r.started_at, 'UTC'), "+zone+"), 'UTC')", p.wide, []string{}
-		if err := a.ask(ctx, p.request, "focus_requests.sql", q, func(get func(string) any) {
+		q.runRange(r)
+		q.only(p)
+		q.vars["RunDay"], q.vars["Info"] = "toDateTime(toStartOfDay(toDateTime(r.started_at, 'UTC'), "+zone+"), 'UTC')", []string{}
+		if err := a.ask(ctx, r, "focus_requests.sql", q, func(get func(string) any) {
 			s.count(&focusGroup{tenant: get("tenant").(string), day: get("day").(time.Time), late: time.Unix(0, 0).UTC()}).requests += get("requests").(int64)
 		}); err != nil {
 			return nil, err

@@ -348,13 +348,14 @@ func (a *API) movers(ctx context.Context, r *request) (any, error) {
 				return nil, err
 			}
 			for _, p := range parts {
-				q, err := a.thenRuns(ctx, p.request)
+				q, err := a.thenRuns(ctx, of)
 				if err != nil {
 					return nil, err
 				}
-				q.runRange(p.request)
-				q.vars["Groups"], q.vars["RunFilter"], q.vars["Wide"], q.vars["Info"] = groups, q.filter(p.request, runDimensions), p.wide, p.needs(groups, runDimensions[1:])
-				if err := a.ask(ctx, p.request, "movers_requests.sql", q, func(get func(string) any) {
+				q.runRange(of)
+				q.only(p)
+				q.vars["Groups"], q.vars["RunFilter"], q.vars["Info"] = groups, q.filter(of, runDimensions), of.needs(groups, runDimensions[1:])
+				if err := a.ask(ctx, of, "movers_requests.sql", q, func(get func(string) any) {
 					m := find(get)
 					m.values[i].requests += get("requests").(int64)
 					if m.in != nil {

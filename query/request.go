@@ -50,6 +50,7 @@ type request struct {
 	asOf     asOf       // what is asked for is what was known then
 	zone     *time.Location
 	csv      bool     // the answer is a CSV file
+	tagged   bool     // the answer has an ETag
 	columns  []string // of the CSV file; a name with a dot lies in an object
 }
 

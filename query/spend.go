@@ -68,9 +68,7 @@ func (a *API) spend(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if same, err := a.unchanged(ctx, r, fx, time.Now()); same || err != nil {
-		return nil, err
-	}
+	r.tagged = r.closed(time.Now())
 	fx.apply(q)
 	q.paging(r, r.limit)
 	_, timed := r.GetQuery("interval")

@@ -171,7 +171,7 @@ func (v templateVars) OnCluster() string {
 // Engine is the engine of that family with its parameters.
 func (v templateVars) Engine(family string, params ...string) string {
 	if v.cluster != "" {
-		params = append([]string{"'/clickhouse/tables/{shard}/{database}/{table}'", "'{replica}'"}, params...)
+		params = append([]string{"'/clickhouse/tables/{uuid}/{shard}'", "'{replica}'"}, params...)
 		family = "Replicated" + family
 	}
 	return family + "(" + strings.Join(params, ", ") + ")"

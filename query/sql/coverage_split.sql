@@ -1,6 +1,6 @@
 -- Traces with spans of several tenants, by the first and the last of these in the order of their names. A reader sees
--- those alone of which it sees both. Of a long time with very many runs the latest part is looked at, and beyond half a
--- million traces some of it, so that time and memory stay bounded.
+-- those alone of which it sees both. Beyond half a million traces some
+-- are looked at, so that the memory stays bounded.
 SELECT one, other, count() AS traces, min(trace) AS example, throwIf(max(foreign) != 0, 'a row of another tenant') AS guard FROM (
     SELECT lower(hex(trace_id)) AS trace, min(tenant) AS one, max(tenant) AS other, max(NOT ({{.Allowed}})) AS foreign
     FROM journal

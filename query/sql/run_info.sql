@@ -8,9 +8,11 @@
     toDate(toDateTime64({from:String}, 9, 'UTC') - INTERVAL 10 MINUTE)
 {{- end}}
 
+{{define "of_part"}}{{if .Part}} AND run_hash % {parts:UInt64} = {part:UInt64}{{end}}{{end}}
+
 {{define "run_candidates" -}}
     -- If a run's newest row is of the time, this finds it, and more: rows that are not the newest, or are of another run with the same hash.
-    {{.Tenants}} AND booked_on >= {{template "run_day"}} AND started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC') AND {{.RunFilter}}
+    {{.Tenants}} AND booked_on >= {{template "run_day"}} AND started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC') AND {{.RunFilter}}{{template "of_part" .}}
 {{- end}}
 
 {{define "run_ids" -}}
@@ -24,7 +26,7 @@
 {{define "run_rows" -}}
     -- At least the newest row of each run of the time, and whatever else could be the newest. A row that a root gave beats every row
     -- that was booked before it, so that those are looked for only of the other runs. With .Wide every row there is.
-    {{if .Wide}}SELECT * FROM run_info WHERE {{.Tenants}}{{else -}}
+    {{if .Wide}}SELECT * FROM run_info WHERE {{.Tenants}}{{template "of_part" .}}{{else -}}
     SELECT * FROM run_info WHERE {{.Tenants}} AND booked_on >= {{template "run_day"}} AND run_hash IN ({{template "run_ids" .}})
     UNION ALL
     SELECT * FROM run_info WHERE {{.Tenants}} AND booked_on < {{template "run_day"}} AND (SELECT count() FROM run_info WHERE {{template "run_candidates" .}} AND {{template "rootless"}}) > 0
@@ -69,7 +71,7 @@
         FROM (
             SELECT {{template "run_key"}} AS run_key, tenant, toUInt64(0) AS version, toDateTime64(0, 9, 'UTC') AS started_at{{range .Info}}, '' AS {{.}}{{end}},
                 model_calls, tool_calls, r.retries + r.hidden_attempts AS retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
-            FROM runs AS r WHERE {{.Tenants}}{{if not .Wide}} AND run_hash IN ({{template "run_ids" .}}){{end}}
+            FROM runs AS r WHERE {{.Tenants}}{{if .Wide}}{{template "of_part" .}}{{else}} AND run_hash IN ({{template "run_ids" .}}){{end}}
             UNION ALL
             SELECT {{template "run_key"}} AS run_key, tenant, version, started_at{{range .Info}}, {{.}}{{end}},
                 toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt128(0), toInt128(0)
