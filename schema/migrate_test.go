@@ -276,7 +276,7 @@ func TestClusterFormParses(t *testing.T) {
 			t.Errorf("%s runs on one server only:\n%s", m.Name, text)
 		}
 		if strings.Contains(text, "ENGINE") {
-			if !regexp.MustCompile(`ENGINE = Replicated\w*MergeTree\('/clickhouse/tables/\{shard\}/\{database\}/\{table\}', '\{replica\}'`).MatchString(text) || !strings.Contains(text, "\nSETTINGS replicated_deduplication_window = ") || strings.Contains(text, "non_replicated") {
+			if !regexp.MustCompile(`ENGINE = Replicated\w*MergeTree\('/clickhouse/tables/\{uuid\}/\{shard\}', '\{replica\}'`).MatchString(text) || !strings.Contains(text, "\nSETTINGS replicated_deduplication_window = ") || strings.Contains(text, "non_replicated") {
 				t.Errorf("%s is not replicated:\n%s", m.Name, text)
 			}
 		}
