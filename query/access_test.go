@@ -482,6 +482,10 @@ func TestTraceSplitOverTenants(t *testing.T) {
 	f := func(senders []schema.Key, want map[string]string) {
 		t.Helper()
 		ring, secret := keys(t, append(senders, readers...)...)
+		everything := want["all"]
+		if senders == nil {
+			everything = want[""]
+		}
 		s := newStore(t, func(o *Options) {
 			if senders != nil {
 				o.Keys = ring
@@ -506,6 +510,11 @@ func TestTraceSplitOverTenants(t *testing.T) {
 		}
 		_, _, body := s.do("/api/v1/coverage?from=2026-03-11&to=2026-03-12", secret["all"])
 		equal(t, "findings of another day", show(list(decode(t, body)["findings"]), "tenants"), "")
+		// Of a long time the last 31 days are looked at.
+		for to, rows := range map[string]string{"2026-04-10": everything, "2026-04-11": ""} {
+			_, _, body := s.do("/api/v1/coverage?from=2026-01-01&to="+to, secret["all"])
+			equal(t, "findings of a time until "+to, show(list(decode(t, body)["findings"]), "finding", "tenants", "traces", "trace_id"), rows)
+		}
 	}
 	first := "trace_split_over_tenants [t-1 t-2] 2 " + schema.TraceID{15: 2}.String()
 	second := "trace_split_over_tenants [t-3 t-4] 1 " + schema.TraceID{15: 5}.String()
