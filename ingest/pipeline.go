@@ -640,8 +640,8 @@ func (p *Pipeline) Confirmed() schema.Confirmed {
 	defer p.writer.mu.Unlock()
 	c := schema.Confirmed{Chunk: p.writer.confirmed}
 	if p.writer.pos < p.log.End() {
-		// Entries are recorded when they are about to be appended, and in their order, so
-		// that even a clock that was set back cannot take as much as a day off.
+		// Entries are recorded shortly before they are appended, and never before those in
+		// front of them; the day is for a clock that is set forward in between.
 		c.Since = p.log.Stats().Oldest.Add(-24 * time.Hour)
 	}
 	return c

@@ -61,7 +61,7 @@ func (a *API) amplification(ctx context.Context, r *request) (any, error) {
 			name = "amplification_calls.sql"
 		}
 		q.paging(r, r.limit+1)
-		q.only(parts[0])
+		q.vars["Wide"] = parts[0].wide
 		if err := a.ask(ctx, r, name, q, func(get func(string) any) {
 			g := newRunsOfGroup(get, groups)
 			g.q = get("q").([]float64)
@@ -141,14 +141,13 @@ func (g *runsOfGroup) quantiles() {
 // together asks part by part and adds up what is answered, most requests first. It is nil
 // where that would be too many groups to keep.
 func (a *API) together(ctx context.Context, r *request, parts []part, groups, info []string) ([]*runsOfGroup, error) {
-	const most = 200_000
 	index, list, rows := map[string]*runsOfGroup{}, []*runsOfGroup{}, 0
 	for _, p := range parts {
 		q := r.question()
 		q.runRange(r)
 		q.only(p)
 		q.vars["RunFilter"], q.vars["Groups"], q.vars["Info"] = q.filter(r, runDimensions), groups, info
-		q.bind("limit", "UInt32", strconv.Itoa(most+1))
+		q.bind("limit", "UInt32", strconv.Itoa(a.partGroups+1))
 		q.bind("offset", "UInt32", "0")
 		rows = 0
 		err := a.ask(ctx, r, "amplification.sql", q, func(get func(string) any) {
@@ -173,7 +172,7 @@ func (a *API) together(ctx context.Context, r *request, parts []part, groups, in
 		if err != nil {
 			return nil, err
 		}
-		if rows > most || len(list) > most {
+		if rows > a.partGroups || len(list) > a.partGroups {
 			return nil, nil
 		}
 	}

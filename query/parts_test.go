@@ -172,6 +172,8 @@ func TestPagesOfALongTime(t *testing.T) {
 		}
 	}
 	equal(t, "pages", show(got, "tenant", "workflow", "user", "requests", "p90"), show(list(whole["rows"]), "tenant", "workflow", "user", "requests", "p90"))
+	s.api.partGroups = 3 // more groups than can be added up: it is asked in one
+	equal(t, "too many groups", show(list(s.get(path + "1000")["rows"]), "tenant", "workflow", "user", "requests", "p90"), show(list(whole["rows"]), "tenant", "workflow", "user", "requests", "p90"))
 	s.api.partRuns = 1_500_000
 	equal(t, "in one", show(list(s.get(path + "1000")["rows"]), "tenant", "workflow", "user", "requests", "p90"), show(list(whole["rows"]), "tenant", "workflow", "user", "requests", "p90"))
 }
