@@ -130,6 +130,8 @@ func (p *Pipeline) Forget(ctx context.Context, s ForgetSteps) error {
 
 // rename takes the id out of everything, the job itself excepted.
 func (p *Pipeline) rename(ctx context.Context, f *schema.Forgetting, s ForgetSteps) error {
+	p.folding.Lock() // what is read before it is renamed must not be written after it
+	defer p.folding.Unlock()
 	s.Step("waiting until ClickHouse has what the log holds")
 	mark, err := p.nudge(ctx)
 	if err != nil {

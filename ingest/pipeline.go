@@ -21,6 +21,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
 	"github.com/flyball/flyball/ingest/dialect"
 	"github.com/flyball/flyball/ingest/otlp"
 	"github.com/flyball/flyball/ingest/trace"
@@ -92,6 +94,7 @@ type Pipeline struct {
 	broken atomic.Bool // by what fail delivers
 
 	repricing sync.Mutex // held by the one run there may be
+	folding   sync.Mutex // held while states of runs are made, or a user is renamed
 	forget    atomic.Pointer[ForgetJob]
 	saving    sync.Mutex // held while traces are written to the store
 	adjusting sync.Mutex // held from looking for an id to posting it
@@ -225,7 +228,7 @@ func (p *Pipeline) Close() error {
 const (
 	keyCheckpoint = "checkpoint" // log position up to which the store knows all traces, and the last recorded_at
 	keyChecked    = "checked"    // last chunk up to which nothing in the journal was broken
-	keyConfirmed  = "confirmed"  // last chunk ClickHouse has, and the position after it
+	keyConfirmed  = "confirmed"  // last chunk ClickHouse has, the position after it, and the last recorded_at
 	keyNode       = "node"
 	keyHash       = "hash-key"
 )
@@ -258,12 +261,12 @@ func (p *Pipeline) recover() error {
 	}
 	p.checked = position(checked, 1)[0]
 	checkpoint := wal.Position(position(ck, 2)[0])
-	confirmed := position(cf, 2)
+	confirmed := position(cf, 3)
 	if checkpoint > p.log.End() || wal.Position(confirmed[1]) > p.log.End() {
 		return fmt.Errorf("recover: the local store is ahead of the log (%d, %d > %d); was the wal directory replaced?", checkpoint, confirmed[1], p.log.End())
 	}
 	p.chunk.number = confirmed[0] + 1
-	if p.writer, err = newWriter(p, confirmed[0], wal.Position(confirmed[1])); err != nil {
+	if p.writer, err = newWriter(p, confirmed); err != nil {
 		return err
 	}
 	from := max(p.log.Oldest(), min(checkpoint, wal.Position(confirmed[1])))
@@ -645,6 +648,20 @@ func (p *Pipeline) Confirmed() schema.Confirmed {
 		c.Since = p.log.Stats().Oldest.Add(-24 * time.Hour)
 	}
 	return c
+}
+
+// FoldRuns brings the states of runs up to the last UTC day on which nothing can be recorded
+// any more, and tells how far they are; zero where that is no further than before.
+func (p *Pipeline) FoldRuns(ctx context.Context, conn driver.Conn) (through time.Time, err error) {
+	for {
+		p.folding.Lock()
+		day, folded, err := schema.FoldRuns(ctx, conn, p.writer.through())
+		p.folding.Unlock()
+		if err != nil || !folded {
+			return through, err
+		}
+		through = day
+	}
 }
 
 // Status is what the readiness page says about ingest.

@@ -503,3 +503,43 @@ func TestManyMonths(t *testing.T) {
 		t.Errorf("runs of %d months are described, want %d", got, months)
 	}
 }
+
+// TestFoldRuns: the states of runs are made of days that are over in the log, whatever the
+// clock says, and of nothing else.
+func TestFoldRuns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.send(chats(0, 50, func(int, ptrace.Span) {}))
+	r.drain()
+	fold := func() time.Time {
+		t.Helper()
+		through, err := r.p.FoldRuns(t.Context(), r.engine.Conn())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return through
+	}
+	last := r.one("SELECT toUnixTimestamp64Micro(max(recorded_at)) FROM journal")
+	for range 2 {
+		if got := r.p.writer.through().UnixMicro(); got != last {
+			t.Errorf("everything is there up to %d, want %d", got, last)
+		}
+		if day := fold(); !day.IsZero() {
+			t.Errorf("states of %s, on which more may be recorded", day)
+		}
+		r.restart()
+	}
+	day := time.UnixMicro(last).UTC().Truncate(24 * time.Hour)
+	r.p.writer.mu.Lock() // an entry of the next day is confirmed
+	r.p.writer.recorded = day.Add(24 * time.Hour).UnixMicro()
+	r.p.writer.mu.Unlock()
+	if got := fold(); !got.Equal(day) {
+		t.Errorf("states up to %s, want %s", got, day)
+	}
+	if day := fold(); !day.IsZero() {
+		t.Errorf("states of %s are made again", day)
+	}
+	if calls, cost := r.one("SELECT sum(sign * model_calls) FROM run_states"), r.one("SELECT sum(sign * cost) FROM run_states"); calls != 50 || cost != 50*each {
+		t.Errorf("the states have %d calls and %d of cost, want 50 of %d", calls, cost, each)
+	}
+}

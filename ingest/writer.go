@@ -41,6 +41,7 @@ type writer struct {
 	mu        sync.Mutex // guards below
 	confirmed uint64
 	pos       wal.Position
+	recorded  int64     // of the last entry that is confirmed, unix microseconds; 0 is not known
 	oldest    time.Time // of the chunk being sent
 	waiting   string
 	bad       map[place]bool // entries in quarantine
@@ -53,8 +54,10 @@ type place struct {
 	At    int    `json:"at"`
 }
 
-func newWriter(p *Pipeline, confirmed uint64, pos wal.Position) (*writer, error) {
-	w := &writer{p: p, node: hex.EncodeToString(p.node), turn: make(chan struct{}, 1), confirmed: confirmed, pos: pos, bad: map[place]bool{}}
+// newWriter goes on behind what is confirmed: a chunk, the position after it, and when its
+// last entry was recorded.
+func newWriter(p *Pipeline, confirmed []uint64) (*writer, error) {
+	w := &writer{p: p, node: hex.EncodeToString(p.node), turn: make(chan struct{}, 1), confirmed: confirmed[0], pos: wal.Position(confirmed[1]), recorded: int64(confirmed[2]), bad: map[place]bool{}}
 	held, err := os.ReadFile(w.quarantineFile())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read quarantine: %w", err)
@@ -85,6 +88,14 @@ func (w *writer) status(s *Status) {
 	if s.Queued > 0 && !w.oldest.IsZero() {
 		s.LagSeconds = time.Since(w.oldest).Seconds()
 	}
+}
+
+// through is a time up to which everything that was or will be recorded is in the journal:
+// recorded_at never steps back.
+func (w *writer) through() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.UnixMicro(w.recorded)
 }
 
 // chunk is one unit of insertion: the entries between two boundaries of the log.
@@ -175,6 +186,10 @@ func (w *writer) send(ctx context.Context, c *chunk, cols *schema.Columns) error
 	}
 	defer func() { <-w.turn }()
 	total := len(c.entries)
+	recorded := w.recorded // which nobody else changes
+	if total > 0 {
+		recorded = c.entries[total-1].RecordedAt
+	}
 	rows := net(c.entries)
 	start := time.Now()
 	bad := 0
@@ -188,14 +203,14 @@ func (w *writer) send(ctx context.Context, c *chunk, cols *schema.Columns) error
 	if err := w.sendSamples(ctx, c); err != nil {
 		return err
 	}
-	if err := b.Put(keyConfirmed, binary.AppendUvarint(binary.AppendUvarint(nil, c.number), uint64(c.end))); err != nil {
+	if err := b.Put(keyConfirmed, binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(nil, c.number), uint64(c.end)), uint64(recorded))); err != nil {
 		return err
 	}
 	if err := b.Commit(false); err != nil {
 		return err
 	}
 	w.mu.Lock()
-	w.confirmed, w.pos, w.waiting, w.oldest = c.number, c.end, "", time.Time{}
+	w.confirmed, w.pos, w.recorded, w.waiting, w.oldest = c.number, c.end, recorded, "", time.Time{}
 	w.mu.Unlock()
 	w.p.queued.Add(int64(-total))
 	m := w.p.metrics

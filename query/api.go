@@ -57,11 +57,8 @@ type Options struct {
 
 // API is the HTTP API. Mount adds its routes.
 type API struct {
-	o        Options
-	drift    *drifts
-	partRuns int64 // of about how many runs one statement may keep sums in memory
-
-	partGroups int // how many groups of the parts of an answer are kept
+	o     Options
+	drift *drifts
 }
 
 // New makes an API.
@@ -72,7 +69,7 @@ func New(o Options) *API {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &API{o: o, partRuns: 1_500_000, partGroups: 200_000}
+	a := &API{o: o}
 	a.drift = newDrifts(a)
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(a.drift)

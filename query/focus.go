@@ -627,23 +627,14 @@ func (a *API) focusSheet(ctx context.Context, r *request, fx conversion) (*sheet
 	if groups > focusGroups {
 		return nil, badRequest("the file would have more than %d groups; ask for fewer days or one tenant", focusGroups)
 	}
-	parts, err := a.parts(ctx, r)
-	if err != nil {
+	if q, err = a.agentRuns(ctx, r, nil); err != nil {
 		return nil, err
 	}
-	for _, p := range parts {
-		q, err := a.thenRuns(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		q.runRange(r)
-		q.only(p)
-		q.vars["RunDay"], q.vars["Info"] = "toDateTime(toStartOfDay(toDateTime(r.started_at, 'UTC'), "+zone+"), 'UTC')", []string{}
-		if err := a.ask(ctx, r, "focus_requests.sql", q, func(get func(string) any) {
-			s.count(&focusGroup{tenant: get("tenant").(string), day: get("day").(time.Time), late: time.Unix(0, 0).UTC()}).requests += get("requests").(int64)
-		}); err != nil {
-			return nil, err
-		}
+	q.vars["RunDay"] = "toDateTime(toStartOfDay(toDateTime(r.started_at, 'UTC'), " + zone + "), 'UTC')"
+	if err := a.ask(ctx, r, "focus_requests.sql", q, func(get func(string) any) {
+		s.count(&focusGroup{tenant: get("tenant").(string), day: get("day").(time.Time), late: time.Unix(0, 0).UTC()}).requests += get("requests").(int64)
+	}); err != nil {
+		return nil, err
 	}
 	if err := s.convert(fx); err != nil {
 		return nil, err

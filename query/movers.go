@@ -343,27 +343,19 @@ func (a *API) movers(ctx context.Context, r *request) (any, error) {
 		!slices.ContainsFunc(callDimensions, func(d string) bool { _, ok := r.GetQuery(d); return ok })
 	if counted {
 		for i, of := range []*request{&old, r} {
-			parts, err := a.parts(ctx, of)
+			q, err := a.agentRuns(ctx, of, groups)
 			if err != nil {
 				return nil, err
 			}
-			for _, p := range parts {
-				q, err := a.thenRuns(ctx, of)
-				if err != nil {
-					return nil, err
+			q.vars["Groups"] = groups
+			if err := a.ask(ctx, of, "movers_requests.sql", q, func(get func(string) any) {
+				m := find(get)
+				m.values[i].requests += get("requests").(int64)
+				if m.in != nil {
+					m.in.values[i].requests = m.values[i].requests
 				}
-				q.runRange(of)
-				q.only(p)
-				q.vars["Groups"], q.vars["RunFilter"], q.vars["Info"] = groups, q.filter(of, runDimensions), of.needs(groups, runDimensions[1:])
-				if err := a.ask(ctx, of, "movers_requests.sql", q, func(get func(string) any) {
-					m := find(get)
-					m.values[i].requests += get("requests").(int64)
-					if m.in != nil {
-						m.in.values[i].requests = m.values[i].requests
-					}
-				}); err != nil {
-					return nil, err
-				}
+			}); err != nil {
+				return nil, err
 			}
 		}
 	}

@@ -22,7 +22,7 @@ import (
 //go:embed sql/*.sql
 var sqlFiles embed.FS
 
-var queries = template.Must(template.New("").Option("missingkey=error").ParseFS(sqlFiles, "sql/*.sql"))
+var queries = template.Must(template.Must(template.New("").Option("missingkey=error").Parse(schema.ChangedRunsSQL)).ParseFS(sqlFiles, "sql/*.sql"))
 
 // dimensions are the columns that spend may be grouped and filtered by. The
 // tenant stands first in each list: it is no filter, the credential binds it.
@@ -187,7 +187,7 @@ type question struct {
 // it, into an error instead of another tenant's figures. It is outside because
 // ClickHouse may evaluate conditions of one WHERE in any order.
 func (r *request) question() *question {
-	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Newest": false, "Wide": false, "Part": false, "After": false, "Known": false, "KnownDay": false, "KnownRuns": false, "FX": false, "Base": false, "FXCost": "s.cost", "Lines": "1", "At": "toDateTime(0, 'UTC')", "Info": runDimensions[1:]}}
+	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Newest": false, "Folded": "", "Until": "", "Part": "", "After": false, "Known": false, "KnownDay": false, "KnownRuns": false, "FX": false, "Base": false, "FXCost": "s.cost", "Lines": "1", "At": "toDateTime(0, 'UTC')", "Info": runDimensions[1:]}}
 	clause := "1"
 	if !r.all {
 		names := make([]string, len(r.tenants))

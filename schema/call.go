@@ -432,7 +432,7 @@ type Entry struct {
 	Posting    Posting
 	Sign       int8
 	Version    uint32
-	RecordedAt int64 // unix microseconds, never steps back
+	RecordedAt int64 // unix microseconds, later in each record of the log than in the one before
 }
 
 // AllFlags are the flags of the call and of its posting.

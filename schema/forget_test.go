@@ -96,8 +96,21 @@ func TestForgetRows(t *testing.T) {
 		}
 		return out
 	}
-	tables := []string{"journal", "spend_15m", "run_info", "enforcement"}
+	for n := 0; ; n++ {
+		if _, folded, err := schema.FoldRuns(ctx, e.Conn(), time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)); err != nil {
+			t.Fatal(err)
+		} else if !folded {
+			if n != 3 {
+				t.Errorf("%d days of states, want 3", n)
+			}
+			break
+		}
+	}
+	tables := []string{"journal", "spend_15m", "run_info", "run_states", "enforcement"}
 	sums := func(user string) (out []string) {
+		for _, by := range []string{"tenant", "feature", user} {
+			out = append(out, one("SELECT toString(arraySort(groupArray(x))) FROM (SELECT ("+by+", sum(sign * cost), sum(sign)) AS x FROM run_states GROUP BY "+by+")"))
+		}
 		for _, table := range []string{"journal", "spend_15m"} {
 			for _, by := range []string{"tenant", "model", "feature", user} {
 				sign := map[string]string{"journal": "sign * ", "spend_15m": ""}[table]
@@ -128,8 +141,8 @@ func TestForgetRows(t *testing.T) {
 	if got := one("SELECT reason FROM enforcement WHERE seq = 99"); got != "it was forgotten-00112233aabbccdd" {
 		t.Errorf("a reason is %q", got)
 	}
-	if turns != 6 { // journal, run_info, enforcement and three partitions of spend_15m
-		t.Errorf("inserts were held up %d times, want 6", turns)
+	if turns != 7 { // journal, run_info, run_states, enforcement and three partitions of spend_15m
+		t.Errorf("inserts were held up %d times, want 7", turns)
 	}
 	for _, table := range tables {
 		if n := one("SELECT toString(count()) FROM " + table + " WHERE " + like); n != "0" {

@@ -127,7 +127,7 @@ func Retain(ctx context.Context, conn driver.Conn, cluster string, journal, roll
 	for _, t := range []struct {
 		table, column string
 		months        int
-	}{{"journal", "toDateTime(recorded_at)", journal}, {"spend_15m", "booked_on", rollups}, {"runs", "booked_on", rollups}, {"run_info", "booked_on", rollups}, {"limiter_samples", "toDateTime(recorded_at)", journal}, {"enforcement", "toDateTime(at)", rollups}} {
+	}{{"journal", "toDateTime(recorded_at)", journal}, {"spend_15m", "booked_on", rollups}, {"runs", "booked_on", rollups}, {"run_info", "booked_on", rollups}, {"run_states", "booked_on", rollups}, {"limiter_samples", "toDateTime(recorded_at)", journal}, {"enforcement", "toDateTime(at)", rollups}} {
 		ttl := fmt.Sprintf("%s + toIntervalMonth(%d)", t.column, t.months)
 		var create string
 		if err := conn.QueryRow(ctx, "SELECT create_table_query FROM system.tables WHERE database = currentDatabase() AND name = ?", t.table).Scan(&create); err != nil {

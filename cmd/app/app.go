@@ -115,10 +115,10 @@ func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err e
 	a.wg.Go(a.watchLedger)
 	a.wg.Go(a.reportRooms)
 	a.wg.Go(a.forgetUsers)
-	a.wg.Add(3)
-	go func() { defer a.wg.Done(); a.openEngine() }()
-	go func() { defer a.wg.Done(); a.checkConservation() }()
-	go func() { defer a.wg.Done(); a.refreshPrices() }()
+	a.wg.Go(a.openEngine)
+	a.wg.Go(a.checkConservation)
+	a.wg.Go(a.foldRuns)
+	a.wg.Go(a.refreshPrices)
 	a.onStop("engine", func(context.Context) error {
 		a.cancel()
 		a.wg.Wait()
@@ -292,6 +292,32 @@ func (a *App) checkConservation() {
 		rollups.Set(float64(d.Rollup))
 		if d != (ingest.Drift{}) {
 			a.log.Error("conservation is broken", "lines", d.Lines, "rollups", d.Rollup)
+		}
+	}
+}
+
+// foldRuns looks every minute for days whose states of runs are to be made.
+func (a *App) foldRuns() {
+	failures := promauto.With(a.reg).NewCounter(prometheus.CounterOpts{Name: "flyball_run_states_failures_total", Help: "Attempts to make the states of runs of a day that failed; questions about runs are slower meanwhile, and right."})
+	t := time.NewTicker(time.Minute)
+	defer t.Stop()
+	for {
+		if a.conn() != nil {
+			through, err := a.pipeline.FoldRuns(a.ctx, a.writer())
+			switch {
+			case a.ctx.Err() != nil:
+				return
+			case err != nil:
+				failures.Inc()
+				a.log.Error("the states of runs are not made", "err", err)
+			case !through.IsZero():
+				a.log.Info("the states of runs are made", "through", through.Format(time.DateOnly))
+			}
+		}
+		select {
+		case <-a.ctx.Done():
+			return
+		case <-t.C:
 		}
 	}
 }

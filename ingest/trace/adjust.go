@@ -10,7 +10,7 @@ func (a *Assembler) Adjust(c *schema.Call, p *schema.Posting, now int64) error {
 	defer a.mu.Unlock()
 	a.forget.Call(c)
 	a.forget.Rename(c.Tenant, &p.Identity[schema.User])
-	at := max(a.recorded, now/1000)
+	at := a.stamp(now)
 	a.batch.Reset(at)
 	a.batch.Add(1, 1, now/1_000_000, schema.AppendCall(nil, c), schema.AppendPosting(nil, p, c))
 	return a.appendForgotten(at)

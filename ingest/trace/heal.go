@@ -39,7 +39,7 @@ func (a *Assembler) Heal(rows []schema.Entry, now int64) (healed bool, err error
 	if sum == 0 || sum == 1 {
 		return false, nil
 	}
-	at := max(a.recorded, now/1000)
+	at := a.stamp(now)
 	a.batch.Reset(at)
 	// Cancelling comes first: the writer pairs a -1 with a +1 before it.
 	for _, sign := range [...]int8{-1, 1} {

@@ -69,7 +69,7 @@ func (a *Assembler) preview(t *trace, f func(c *schema.Call, old, now *schema.Po
 
 // repriceForgotten works out the money of the lines that are not in t.
 func (a *Assembler) repriceForgotten(net []schema.Entry, t *trace, dry bool, now int64, f func(c *schema.Call, old, now *schema.Posting)) (res Result, remembered bool, err error) {
-	at := max(a.recorded, now/1000)
+	at := a.stamp(now)
 	a.batch.Reset(at)
 	for i := range net {
 		e := &net[i]

@@ -462,6 +462,10 @@ func (a *Assembler) Pass(end uint64) {
 	a.end = max(a.end, end)
 }
 
+// stamp is the recorded_at of the next record: later than every one before, also while the
+// clock is behind those, so that of two records one is the newer.
+func (a *Assembler) stamp(now int64) int64 { return max(a.recorded+1, now/1000) }
+
 // Recorded is the last recorded_at, in unix microseconds.
 func (a *Assembler) Recorded() int64 {
 	a.mu.Lock()

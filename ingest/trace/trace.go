@@ -414,7 +414,7 @@ func (a *Assembler) merge(t *trace, i int32, c *schema.Call, res *Result) error 
 
 // flush evaluates what is queued and appends the entries as one log record.
 func (a *Assembler) flush(now int64, res *Result) error {
-	at := max(a.recorded, now/1000)
+	at := a.stamp(now)
 	a.batch.Reset(at)
 	for ti := 0; ti < len(a.touched); ti++ {
 		t := a.touched[ti]

@@ -1,6 +1,6 @@
 -- How many requests began on each day.
 SELECT *, throwIf(foreign != 0, 'a row of another tenant') AS guard FROM (
-    SELECT r.tenant AS tenant, {{.RunDay}} AS day, toInt64(count()) AS requests, max(NOT ({{.Allowed}})) AS foreign
+    SELECT r.tenant AS tenant, {{.RunDay}} AS day, sum(r.sign) AS requests, max(NOT ({{.Allowed}})) AS foreign
     FROM ({{template "agent_runs" .}}) AS r
     GROUP BY tenant, day
 )

@@ -1,18 +1,11 @@
-{{define "run_key" -}}
-    -- A number for each run, by which rows are grouped and joined faster than by two names; of 128 bits, so that no two runs share one.
-    reinterpretAsUInt128(sipHash128(tenant, run_id))
-{{- end}}
-
 {{define "run_day" -}}
     -- The first day on which a row may be booked of a run that began in the time: nothing is recorded more than ten minutes before it started, see clock_skew.
     toDate(toDateTime64({from:String}, 9, 'UTC') - INTERVAL 10 MINUTE)
 {{- end}}
 
-{{define "of_part"}}{{if .Part}} AND run_hash % {parts:UInt64} = {part:UInt64}{{end}}{{end}}
-
 {{define "run_candidates" -}}
     -- If a run's newest row is of the time, this finds it, and more: rows that are not the newest, or are of another run with the same hash.
-    {{.Tenants}} AND booked_on >= {{template "run_day"}} AND started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC') AND {{.RunFilter}}{{template "of_part" .}}
+    {{.Tenants}} AND booked_on >= {{template "run_day"}} AND started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC') AND {{.RunFilter}}
 {{- end}}
 
 {{define "run_ids" -}}
@@ -25,13 +18,11 @@
 
 {{define "run_rows" -}}
     -- At least the newest row of each run of the time, and whatever else could be the newest. A row that a root gave beats every row
-    -- that was booked before it, so that those are looked for only of the other runs. With .Wide every row there is.
-    {{if .Wide}}SELECT * FROM run_info WHERE {{.Tenants}}{{template "of_part" .}}{{else -}}
+    -- that was booked before it, so that those are looked for only of the other runs.
     SELECT * FROM run_info WHERE {{.Tenants}} AND booked_on >= {{template "run_day"}} AND run_hash IN ({{template "run_ids" .}})
     UNION ALL
     SELECT * FROM run_info WHERE {{.Tenants}} AND booked_on < {{template "run_day"}} AND (SELECT count() FROM run_info WHERE {{template "run_candidates" .}} AND {{template "rootless"}}) > 0
         AND run_hash IN (SELECT run_hash FROM run_info WHERE {{template "run_candidates" .}} AND {{template "rootless"}})
-    {{- end}}
 {{- end}}
 
 {{define "run_info" -}}
@@ -60,24 +51,20 @@
 {{- end}}
 
 {{define "agent_runs" -}}
-    -- Each run of the time, what it is beside its sums. The rows of both tables are grouped once: a join would hold both sides
-    -- in memory. Without .Wide only the runs are read that may be of the time; where that is much of them, all are read faster.
-    SELECT newest_tenant AS tenant, newest_started_at AS started_at{{range .Info}}, newest_{{.}} AS {{.}}{{end}},
-        model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
+    -- Each run of the time, what it is beside its sums. A run that changed has a row for what it was, with sign -1, so that all is
+    -- to be added up with its sign. Up to the day .Folded the table of states has them; of what was booked since they are made here.
+    {{if .Folded -}}
+    SELECT tenant, started_at{{range .Info}}, {{.}}{{end}}, toInt64(sign) AS sign, model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
+    FROM run_states
+    WHERE {{.Tenants}} AND booked_on >= {{template "run_day"}} AND booked_on <= {{.Folded}} AND {{template "run_of_time" .}}
+    UNION ALL
+    {{- end}}
+    SELECT tenant, started_at{{range .Info}}, {{.}}{{end}}, sign, model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
     FROM (
-        SELECT run_key, any(s.tenant) AS newest_tenant, argMax(s.started_at, s.version) AS newest_started_at{{range .Info}}, argMax(s.{{.}}, s.version) AS newest_{{.}}{{end}},
-            sum(s.model_calls) AS model_calls, sum(s.tool_calls) AS tool_calls, sum(s.retries) AS retries, sum(s.fallbacks) AS fallbacks, sum(s.hedges) AS hedges,
-            sum(s.repeats) AS repeats, sum(s.unpriced) AS unpriced, sum(s.unknown) AS unknown, sum(s.cost) AS cost, sum(s.wasted) AS wasted
-        FROM (
-            SELECT {{template "run_key"}} AS run_key, tenant, toUInt64(0) AS version, toDateTime64(0, 9, 'UTC') AS started_at{{range .Info}}, '' AS {{.}}{{end}},
-                model_calls, tool_calls, r.retries + r.hidden_attempts AS retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
-            FROM runs AS r WHERE {{.Tenants}}{{if .Wide}}{{template "of_part" .}}{{else}} AND run_hash IN ({{template "run_ids" .}}){{end}}
-            UNION ALL
-            SELECT {{template "run_key"}} AS run_key, tenant, version, started_at{{range .Info}}, {{.}}{{end}},
-                toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt128(0), toInt128(0)
-            FROM ({{template "run_rows" .}})
-        ) AS s
-        GROUP BY run_key HAVING model_calls > 0
+        SELECT newest_tenant AS tenant, newest_started_at AS started_at{{range .Info}}, newest_{{.}} AS {{.}}{{end}}, toInt64(sign) AS sign, model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
+        FROM ({{template "changed_runs" .}})
     )
-    WHERE started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC') AND {{.RunFilter}}
+    WHERE {{template "run_of_time" .}}
 {{- end}}
+
+{{define "run_of_time"}}started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC') AND {{.RunFilter}} AND model_calls > 0{{end}}

@@ -251,6 +251,38 @@ PARTITION BY toYYYYMM(booked_on)
 ORDER BY (booked_on, tenant, run_id)
 SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 1024;
 
+-- run_states
+CREATE TABLE run_states
+(
+    `tenant` String CODEC(ZSTD(1)),
+    `booked_on` Date CODEC(ZSTD(1)),
+    `run_hash` UInt64 COMMENT 'as in runs: the days on which a run was booked are found by it' CODEC(NONE),
+    `sign` Int8 CODEC(ZSTD(1)),
+    `started_at` DateTime64(9, 'UTC') COMMENT '1970 where no row of run_info is known' CODEC(DoubleDelta, ZSTD(1)),
+    `user` String CODEC(ZSTD(1)),
+    `feature` String CODEC(ZSTD(1)),
+    `workflow` String CODEC(ZSTD(1)),
+    `workflow_version` String CODEC(ZSTD(1)),
+    `agent` String CODEC(ZSTD(1)),
+    `environment` String CODEC(ZSTD(1)),
+    `mode` String CODEC(ZSTD(1)),
+    `criticality` String CODEC(ZSTD(1)),
+    `model_calls` Int64 CODEC(T64, ZSTD(1)),
+    `tool_calls` Int64 CODEC(T64, ZSTD(1)),
+    `retries` Int64 COMMENT 'with those inside of an SDK' CODEC(T64, ZSTD(1)),
+    `fallbacks` Int64 CODEC(ZSTD(1)),
+    `hedges` Int64 CODEC(ZSTD(1)),
+    `repeats` Int64 CODEC(ZSTD(1)),
+    `unpriced` Int64 CODEC(ZSTD(1)),
+    `unknown` Int64 CODEC(ZSTD(1)),
+    `cost` Int128 CODEC(ZSTD(1)),
+    `wasted` Int128 CODEC(ZSTD(1))
+)
+ENGINE = MergeTree
+PARTITION BY booked_on
+ORDER BY (tenant, started_at)
+SETTINGS non_replicated_deduplication_window = 0, index_granularity = 1024;
+
 -- runs
 CREATE TABLE runs
 (

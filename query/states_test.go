@@ -95,16 +95,28 @@ func wanted(runs []pastRun, from, to int, group func(pastRun) string) string {
 	return strings.Join(out, "\n")
 }
 
-// A question about runs may be asked part by part, and each by the rows of its days or by all
-// there are: the answer is the same, and that of the runs themselves.
-func TestRunsOfALongTime(t *testing.T) {
+// fold brings the table of states up to the day before noon's and so many days.
+func (s *store) fold(days int) {
+	s.t.Helper()
+	for {
+		_, more, err := schema.FoldRuns(s.t.Context(), s.e.Conn(), noon.AddDate(0, 0, days))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+// What is asked about runs is made of their states at the end of days and of what was booked
+// since: wherever that end is, the answer is the same, and that of the runs themselves.
+func TestRunStates(t *testing.T) {
 	s := newStore(t)
 	runs := s.past(100)
-	whole := s.api.partRuns
 	fields := []string{"requests", "model_calls", "cost_usd", "p50", "p90", "p99"}
-	f := func(from, to int, part int64) {
+	f := func(folded, from, to int) {
 		t.Helper()
-		s.api.partRuns = part
 		during := fmt.Sprintf("from=%s&to=%s", noon.AddDate(0, 0, from).Format("2006-01-02"), noon.AddDate(0, 0, to).Format("2006-01-02"))
 		by := func(query string, group func(pastRun) string, columns ...string) {
 			t.Helper()
@@ -116,7 +128,7 @@ func TestRunsOfALongTime(t *testing.T) {
 			}
 			got := strings.Split(show(rows, append(columns, fields...)...), "\n")
 			slices.Sort(got)
-			equal(t, fmt.Sprintf("%s of days %d to %d in parts of %d", query, from, to, part), strings.Join(got, "\n"), wanted(runs, from, to, group))
+			equal(t, fmt.Sprintf("%s of days %d to %d with states up to %d", query, from, to, folded), strings.Join(got, "\n"), wanted(runs, from, to, group))
 		}
 		by("group_by=workflow", func(p pastRun) string { return p.workflow }, "workflow")
 		by("group_by=tenant,user", func(p pastRun) string { return p.tenant + " " + p.user }, "tenant", "user")
@@ -126,6 +138,12 @@ func TestRunsOfALongTime(t *testing.T) {
 			}
 			return p.tenant
 		}, "tenant")
+		by("group_by=workflow&tenant=t-1", func(p pastRun) string {
+			if p.tenant != "t-1" {
+				return ""
+			}
+			return p.workflow
+		}, "workflow")
 		requests := func(path string) (n int) {
 			for _, r := range list(s.get(path)["rows"]) {
 				n += int(r["after"].(map[string]any)["requests"].(float64))
@@ -139,26 +157,42 @@ func TestRunsOfALongTime(t *testing.T) {
 			}
 		}
 		if got := requests("/api/v1/movers?group_by=workflow&" + during); got != want {
-			t.Errorf("movers of days %d to %d in parts of %d: got %d requests, want %d", from, to, part, got, want)
+			t.Errorf("movers of days %d to %d with states up to %d: got %d requests, want %d", from, to, folded, got, want)
 		}
 	}
-	f(0, 1, whole)
-	f(3, 4, whole)
-	f(0, 12, whole) // every row is read
-	f(9, 12, whole)
-	f(2, 8, 20)
-	f(0, 12, 30)
-	f(0, 12, 1)
-	f(-8, 16, 25)
-	f(20, 40, 1)
+	for _, folded := range []int{-20, 1, 5, 40} {
+		s.fold(folded)
+		for _, days := range [][2]int{{0, 1}, {3, 4}, {2, 8}, {-8, 16}} {
+			f(folded, days[0], days[1])
+		}
+	}
+	if day, more, err := schema.FoldRuns(t.Context(), s.e.Conn(), noon.AddDate(1, 0, 0)); more || err != nil {
+		t.Errorf("folded %s again: %v", day, err)
+	}
 }
 
-// A page of an answer that was added up goes on where the one before ended.
-func TestPagesOfALongTime(t *testing.T) {
+// A day that was cut off is made anew.
+func TestFoldAgain(t *testing.T) {
+	s := newStore(t)
+	runs := s.past(50)
+	for _, sql := range []string{"CREATE TABLE fold_run_states AS run_states", "INSERT INTO fold_run_states (tenant, booked_on, sign, model_calls) VALUES ('t-1', '2026-03-10', 1, 7)"} {
+		if err := s.e.Conn().Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.fold(20)
+	rows := list(s.get("/api/v1/amplification?group_by=workflow&from=2026-03-10&to=2026-03-22")["rows"])
+	got := strings.Split(show(rows, "workflow", "requests", "model_calls", "cost_usd", "p50", "p90", "p99"), "\n")
+	slices.Sort(got)
+	equal(t, "runs", strings.Join(got, "\n"), wanted(runs, 0, 12, func(p pastRun) string { return p.workflow }))
+}
+
+// A page of groups goes on where the one before ended.
+func TestPagesOfGroups(t *testing.T) {
 	s := newStore(t)
 	s.past(60)
+	s.fold(8)
 	const path = "/api/v1/amplification?group_by=tenant,workflow,user&from=2026-03-10&to=2026-03-22&limit="
-	s.api.partRuns = 10
 	whole := s.get(path + "1000")
 	var got []map[string]any
 	for next, pages := "", 0; ; pages++ {
@@ -172,8 +206,4 @@ func TestPagesOfALongTime(t *testing.T) {
 		}
 	}
 	equal(t, "pages", show(got, "tenant", "workflow", "user", "requests", "p90"), show(list(whole["rows"]), "tenant", "workflow", "user", "requests", "p90"))
-	s.api.partGroups = 3 // more groups than can be added up: it is asked in one
-	equal(t, "too many groups", show(list(s.get(path + "1000")["rows"]), "tenant", "workflow", "user", "requests", "p90"), show(list(whole["rows"]), "tenant", "workflow", "user", "requests", "p90"))
-	s.api.partRuns = 1_500_000
-	equal(t, "in one", show(list(s.get(path + "1000")["rows"]), "tenant", "workflow", "user", "requests", "p90"), show(list(whole["rows"]), "tenant", "workflow", "user", "requests", "p90"))
 }
