@@ -3,7 +3,7 @@
 //
 // It guarantees that what Commit returned for with sync is on stable storage,
 // all of a batch or nothing, and that looking for a trace nobody stored costs a
-// Bloom filter. It refuses to be opened twice. It keeps traces by the day they
+// Bloom filter in memory. It refuses to be opened twice. It keeps traces by the day they
 // were first saved, so that forgetting a day is one range delete. Its owner makes
 // sure that it is never ahead of the log.
 package state
@@ -14,9 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble"
@@ -39,9 +37,11 @@ type Options struct {
 
 // Store is an open local store. It is safe for concurrent use.
 type Store struct {
-	o     Options
-	db    *pebble.DB
-	first atomic.Uint32 // no trace is kept under an earlier day
+	o    Options
+	db   *pebble.DB
+	seen *seen
+
+	closing, keysRead chan struct{}
 }
 
 const day = 24 * time.Hour
@@ -65,8 +65,7 @@ func Open(o Options) (*Store, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
-	// The engine takes its memory tables, two of them, out of this. The rest has to hold the
-	// filters and indexes, or each trace that is new is looked for on disk.
+	// The engine takes its memory tables, two of them, out of this.
 	cache := pebble.NewCache(cacheBytes + 2*memTableBytes)
 	defer cache.Unref()
 	opts := &pebble.Options{
@@ -95,10 +94,13 @@ func Open(o Options) (*Store, error) {
 		_ = db.Close()
 		return nil, fmt.Errorf("open local store %s: %w", o.Dir, err)
 	}
-	s := &Store{o: o, db: db}
-	if err := s.findFirst(); err != nil {
+	s := &Store{o: o, db: db, closing: make(chan struct{}), keysRead: make(chan struct{})}
+	last, err := s.lastDay()
+	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	s.seen = newSeen(last)
+	go s.readKeys()
 	promauto.With(o.Registerer).NewGaugeFunc(prometheus.GaugeOpts{Name: "flyball_state_bytes", Help: "Size of the local store on disk."}, func() float64 {
 		return float64(s.db.Metrics().DiskSpaceUsage())
 	})
@@ -115,6 +117,8 @@ func syncDir(fs vfs.FS, dir string) error {
 
 // Close flushes and closes the store.
 func (s *Store) Close() error {
+	close(s.closing)
+	<-s.keysRead
 	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("close local store: %w", err)
 	}
@@ -131,31 +135,33 @@ func traceKey(b []byte, d uint32, key []byte, page int) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(page))
 }
 
-// findFirst looks for the earliest day that has a trace.
-func (s *Store) findFirst() error {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{'t'}, UpperBound: []byte{'t' + 1}})
+func traceBounds() *pebble.IterOptions {
+	return &pebble.IterOptions{LowerBound: []byte{'t'}, UpperBound: []byte{'t' + 1}}
+}
+
+// lastDay is the last day that has a trace, 0 where none has.
+func (s *Store) lastDay() (last uint32, err error) {
+	it, err := s.db.NewIter(traceBounds())
 	if err != nil {
-		return fmt.Errorf("read local store: %w", err)
+		return 0, fmt.Errorf("read local store: %w", err)
 	}
-	s.first.Store(math.MaxUint32)
-	if it.First() && len(it.Key()) > 5 {
-		s.first.Store(binary.BigEndian.Uint32(it.Key()[1:]))
+	if it.Last() && len(it.Key()) > 5 {
+		last = binary.BigEndian.Uint32(it.Key()[1:])
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return fmt.Errorf("read local store: %w", err)
+		return 0, fmt.Errorf("read local store: %w", err)
 	}
-	return nil
+	return last, nil
 }
 
 // GetTrace returns the pages of a trace, one after the other, and the day they
 // are kept under; nil where there is none.
 func (s *Store) GetTrace(key []byte, now int64) (data []byte, d uint32, err error) {
 	today := Day(now)
-	first := s.first.Load()
 	var buf [128]byte
 	for back := range uint32(s.o.KeepDays + 1) {
-		if d = today - back; d < first {
-			break
+		if d = today - back; !s.seen.may(d, key) {
+			continue
 		}
 		for n := 0; ; n++ {
 			v, closer, err := s.db.Get(traceKey(buf[:0], d, key, n))
@@ -254,7 +260,8 @@ func (s *Store) NewBatch() *Batch { return &Batch{s: s, b: s.db.NewBatch()} }
 
 // PutTrace stores a page of a trace.
 func (b *Batch) PutTrace(d uint32, key []byte, page int, value []byte) error {
-	for first := b.s.first.Load(); d < first && !b.s.first.CompareAndSwap(first, d); first = b.s.first.Load() {
+	if page == 0 {
+		b.s.seen.add(d, key)
 	}
 	b.key = traceKey(b.key[:0], d, key, page)
 	b.buf = s2.Encode(b.buf[:cap(b.buf)], value)
@@ -332,6 +339,11 @@ func (s *Store) RewriteTraces(from []byte, most int, f func(page []byte) ([]byte
 // Scrub returns once no file of the store has anything that was deleted or replaced
 // before. It rewrites all of it.
 func (s *Store) Scrub(ctx context.Context) error {
+	select { // who reads has old files open
+	case <-s.keysRead:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	touch := func() error {
 		b := s.NewBatch()
 		if err := errors.Join(b.Put(keyScrub, nil), b.Commit(true)); err != nil {
@@ -414,7 +426,7 @@ func (s *Store) deleteBefore(d uint32) error {
 	if err := s.db.DeleteRange(from, to, pebble.NoSync); err != nil {
 		return fmt.Errorf("expire local store: %w", err)
 	}
-	s.first.Store(max(s.first.Load(), d)) // nothing is stored under days that go
+	s.seen.forget(d)
 	return nil
 }
 

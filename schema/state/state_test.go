@@ -65,6 +65,92 @@ func TestTracesArePagedAndExpireByDay(t *testing.T) {
 	}
 }
 
+// A trace that is stored is found, whatever the filters know: before the keys of an earlier
+// process are read, after it, and when there is no room for more. One that is not is mostly
+// not looked for.
+func TestSeen(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC).UnixNano()
+	today := Day(now)
+	key := func(i int) []byte { return fmt.Appendf(nil, "key-%d", i) }
+	open := func() *Store {
+		t.Helper()
+		s, err := Open(Options{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.seen.mu.Lock()
+		s.seen.keys = 100
+		s.seen.mu.Unlock()
+		return s
+	}
+	s := open()
+	put := func(from, to int) {
+		t.Helper()
+		b := s.NewBatch()
+		for i := from; i < to; i++ {
+			for page := range 1 + i%2 {
+				if err := b.PutTrace(today-uint32(i%3), key(i), page, key(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := b.Commit(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := func(from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			data, day, err := s.GetTrace(key(i), now)
+			if want := string(bytes.Repeat(key(i), 1+i%2)); err != nil || string(data) != want || day != today-uint32(i%3) {
+				t.Fatalf("got %q of day %d, %v; want %q of %d", data, day, err, want, today-uint32(i%3))
+			}
+		}
+	}
+	maybe := func(day uint32) (n int) {
+		for i := range 1000 {
+			if s.seen.may(day, key(-1-i)) {
+				n++
+			}
+		}
+		return n
+	}
+	put(0, 900)
+	put(0, 300) // again
+	found(0, 900)
+	for day := today - 2; day <= today; day++ {
+		if n := maybe(day); n > 100 {
+			t.Errorf("%d of 1000 that are not there may be stored under day %d", n, day)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open()
+	defer func() { _ = s.Close() }()
+	found(0, 900)
+	put(900, 1000)
+	<-s.keysRead
+	found(0, 1000)
+	for day := today - 2; day <= today; day++ {
+		if n := maybe(day); n > 100 {
+			t.Errorf("%d of 1000 that are not there may be stored under day %d, after a restart", n, day)
+		}
+	}
+	put(1000, 3000)
+	found(0, 3000)
+	if n := maybe(today); n != 1000 {
+		t.Errorf("%d of 1000 may be stored on a day with more traces than there is room for, want all", n)
+	}
+	if err := s.Expire(now + int64(100*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if n := maybe(today); n != 0 || s.seen.room != seenFilters {
+		t.Errorf("%d may be stored on a day that is gone, and there is room for %d filters", n, s.seen.room)
+	}
+}
+
 // What was deleted or replaced is in no file after Scrub, wherever the engine had it:
 // in values and keys of tables, as a bound in a manifest, in logs.
 func TestScrub(t *testing.T) {
