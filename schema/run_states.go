@@ -66,7 +66,7 @@ func FoldRuns(ctx context.Context, conn driver.Conn, until time.Time) (day time.
 			vars["Part"] = " AND run_hash % " + strconv.FormatUint(parts, 10) + " = " + strconv.FormatUint(part, 10)
 		}
 		var sql strings.Builder
-		sql.WriteString("INSERT INTO " + foldScratch + " (tenant, booked_on, run_hash, sign, started_at, " + strings.Join(dims, ", ") + ", " + sums + ") SELECT newest_tenant, " + date + ", newest_run_hash, sign, newest_started_at, newest_" + strings.Join(dims, ", newest_") + ", " + sums + " FROM (")
+		sql.WriteString("INSERT INTO " + foldScratch + " (tenant, booked_on, run_hash, run_check, sign, rooted, started_at, " + strings.Join(dims, ", ") + ", " + sums + ") SELECT newest_tenant, " + date + ", newest_run_hash, newest_run_check, sign, newest_rooted, newest_started_at, newest_" + strings.Join(dims, ", newest_") + ", " + sums + " FROM (")
 		if err := changedRuns.ExecuteTemplate(&sql, "changed_runs", vars); err != nil {
 			return fail(err)
 		}

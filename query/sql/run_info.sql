@@ -14,7 +14,7 @@
     {{if .Newest}}ORDER BY started_at DESC LIMIT {newest:UInt32}{{end}}
 {{- end}}
 
-{{define "rootless"}}version < bitShiftLeft(toUInt64(1), 62){{end}}
+{{define "rootless"}}version < {{template "root"}}{{end}}
 
 {{define "run_rows" -}}
     -- At least the newest row of each run of the time, and whatever else could be the newest. A row that a root gave beats every row

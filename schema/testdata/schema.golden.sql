@@ -256,8 +256,10 @@ CREATE TABLE run_states
 (
     `tenant` String CODEC(ZSTD(1)),
     `booked_on` Date CODEC(ZSTD(1)),
-    `run_hash` UInt64 COMMENT 'as in runs: the days on which a run was booked are found by it' CODEC(NONE),
+    `run_hash` UInt64 COMMENT 'as in runs' CODEC(NONE),
+    `run_check` UInt64 COMMENT 'sipHash64(tenant, run_id): with run_hash it stands for the run' CODEC(NONE),
     `sign` Int8 CODEC(ZSTD(1)),
+    `rooted` Bool COMMENT 'the root of a trace said what the run is, which only another root changes' CODEC(ZSTD(1)),
     `started_at` DateTime64(9, 'UTC') COMMENT '1970 where no row of run_info is known' CODEC(DoubleDelta, ZSTD(1)),
     `user` String CODEC(ZSTD(1)),
     `feature` String CODEC(ZSTD(1)),
