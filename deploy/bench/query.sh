@@ -32,6 +32,13 @@ wait_for 120 "$flyball" engine_ready || {
 	tail -20 "$work/flyball.log" >&2
 	die "flyball does not get ready; its last words are above"
 }
+# The states of runs are made of days that are over in the log: once something of a later day came.
+"$work/load" --endpoint "$grpc" --rate 100 --duration 1s --batch 10 >/dev/null
+folded() {
+	[ "$(get "http://$clickhouse/" --data-binary 'SELECT (SELECT max(booked_on) FROM run_states) = (SELECT max(booked_on) FROM runs WHERE booked_on < (SELECT max(booked_on) FROM runs))')" = 1 ]
+}
+folded || say "waiting for the states of runs, a day after the other"
+wait_for 1800 "$flyball" folded || die "the states of runs are not made; see run_states in the log: $(tail -5 "$work/flyball.log")"
 if [ "${LOADS:-10}" -gt 0 ] && chromium=$(command -v chromium) && [ -d query/console/node_modules/playwright-core ]; then
 	for view in overview load finance; do
 		node query/console/test/paint.mjs "http://$http" "$chromium" "${LOADS:-10}" "$view"

@@ -14,15 +14,16 @@
     {{if .Newest}}ORDER BY started_at DESC LIMIT {newest:UInt32}{{end}}
 {{- end}}
 
-{{define "rootless"}}version < {{template "root"}}{{end}}
+{{define "rootless_ids" -}}
+    SELECT run_hash FROM run_info WHERE {{template "run_candidates" .}} AND version < {{template "root"}}{{if .Newest}} AND run_hash IN ({{template "run_ids" .}}){{end}}
+{{- end}}
 
 {{define "run_rows" -}}
     -- At least the newest row of each run of the time, and whatever else could be the newest. A row that a root gave beats every row
     -- that was booked before it, so that those are looked for only of the other runs.
     SELECT * FROM run_info WHERE {{.Tenants}} AND booked_on >= {{template "run_day"}} AND run_hash IN ({{template "run_ids" .}})
     UNION ALL
-    SELECT * FROM run_info WHERE {{.Tenants}} AND booked_on < {{template "run_day"}} AND (SELECT count() FROM run_info WHERE {{template "run_candidates" .}} AND {{template "rootless"}}) > 0
-        AND run_hash IN (SELECT run_hash FROM run_info WHERE {{template "run_candidates" .}} AND {{template "rootless"}})
+    SELECT * FROM run_info WHERE {{.Tenants}} AND booked_on < {{template "run_day"}} AND (SELECT count() FROM ({{template "rootless_ids" .}})) > 0 AND run_hash IN ({{template "rootless_ids" .}})
 {{- end}}
 
 {{define "run_info" -}}

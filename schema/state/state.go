@@ -80,7 +80,7 @@ func Open(o Options) (*Store, error) {
 	}
 	// Pages are compressed before they come here, and most are never read again:
 	// few levels, wide apart, rewrite them seldom.
-	opts.L0CompactionThreshold, opts.LBaseMaxBytes = 8, 512<<20
+	opts.L0CompactionThreshold, opts.L0StopWritesThreshold, opts.LBaseMaxBytes = 24, 96, 512<<20
 	for range 7 {
 		opts.Levels = append(opts.Levels, pebble.LevelOptions{FilterPolicy: bloom.FilterPolicy(10), Compression: pebble.NoCompression, BlockSize: 16 << 10})
 	}
