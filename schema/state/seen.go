@@ -49,6 +49,13 @@ func (s *seen) may(day uint32, key []byte) bool {
 	return day <= s.old || d != nil && d.has(key)
 }
 
+// any reports whether a trace may be stored under that day.
+func (s *seen) any(day uint32) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return day <= s.old || s.days[day] != nil
+}
+
 // add has to come before the trace is stored.
 func (s *seen) add(day uint32, key []byte) {
 	s.mu.Lock()

@@ -413,6 +413,9 @@ func (s *Store) Expire(now int64) error {
 		return err
 	}
 	for d := limit; d < Day(now) && int64(s.db.Metrics().DiskSpaceUsage()) > s.o.MaxBytes; d++ {
+		if !s.seen.any(d) {
+			continue
+		}
 		s.o.Logger.Warn("local store is over its cap; spans of older traces will be taken as new", "bytes", s.o.MaxBytes)
 		if err := s.deleteBefore(d + 1); err != nil {
 			return err

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -148,6 +150,35 @@ func TestSeen(t *testing.T) {
 	}
 	if n := maybe(today); n != 0 || s.seen.room != seenFilters {
 		t.Errorf("%d may be stored on a day that is gone, and there is room for %d filters", n, s.seen.room)
+	}
+}
+
+// Over its cap the store forgets the days before today, oldest first, and says so once.
+func TestCap(t *testing.T) {
+	var log bytes.Buffer
+	s, err := Open(Options{Dir: t.TempDir(), MaxBytes: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	<-s.keysRead
+	now := time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC).UnixNano()
+	b := s.NewBatch()
+	for back := range uint32(2) {
+		if err := b.PutTrace(Day(now)-back, fmt.Appendf(nil, "key-%d", back), 0, []byte("page")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(b.Commit(true), s.Expire(now), s.Expire(now)); err != nil {
+		t.Fatal(err)
+	}
+	for back, want := range []string{"page", ""} {
+		if got, _, err := s.GetTrace(fmt.Appendf(nil, "key-%d", back), now); err != nil || string(got) != want {
+			t.Errorf("of %d days ago there is %q, %v; want %q", back, got, err, want)
+		}
+	}
+	if n := strings.Count(log.String(), "over its cap"); n != 1 {
+		t.Errorf("it was said %d times, want once:\n%s", n, &log)
 	}
 }
 
