@@ -13,9 +13,23 @@ const licences = {
   },
 };
 
+// The views are fetched beside the script that runs first and asks the first question,
+// not after it.
+const early = {
+  name: "early",
+  transformIndexHtml: {
+    order: "post",
+    handler(html, { bundle }) {
+      if (!bundle) return; // of `npm run dev`
+      const main = Object.values(bundle).find((c) => c.type === "chunk" && c.facadeModuleId?.endsWith("/src/main.tsx"));
+      return [{ tag: "link", attrs: { rel: "modulepreload", crossorigin: true, href: "/" + main.fileName }, injectTo: "head" }];
+    },
+  },
+};
+
 export default defineConfig({
   base: "/",
-  plugins: [licences],
+  plugins: [licences, early],
   build: {
     target: "es2022",
     outDir: "dist",

@@ -60,7 +60,38 @@ async function read(res: Response): Promise<unknown> {
   return body;
 }
 
-export const get = <T>(path: string, signal?: AbortSignal) => send(path, { signal }) as Promise<T>;
+// A question that is asked before whoever wants its answer is there.
+let early: { path: string; answer: Promise<unknown>; data?: unknown; stop: AbortController } | undefined;
+
+// askEarly asks what useApi will ask for. If that fails the page asks again, and can say why.
+export function askEarly(path: string) {
+  const stop = new AbortController();
+  const asked = { path, stop, answer: send(path, { signal: stop.signal }), data: undefined as unknown };
+  asked.answer.then((data) => (asked.data = data)).catch(() => {});
+  early = asked;
+}
+
+// answered is the answer to a path that was asked early and is there; it is given once.
+export function answered<T>(path: string): T | undefined {
+  if (early?.path !== path || early.data === undefined) return undefined;
+  const { data } = early;
+  early = undefined;
+  return data as T;
+}
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  if (early?.path === path) {
+    const { answer, stop } = early;
+    early = undefined;
+    signal?.addEventListener("abort", () => stop.abort());
+    try {
+      return (await answer) as T;
+    } catch (e) {
+      if (signal?.aborted) throw e;
+    }
+  }
+  return (await send(path, { signal })) as T;
+}
 
 // Browsers open six connections to a server. At most four questions are asked at once, the
 // first of a page first, so that the kill switch never waits behind slow ones.

@@ -33,6 +33,7 @@ interface Props<T> {
 
 export function OverTime<T extends { at?: string }>({ label, unit, rows, value, columns, from, to, step }: Props<T>) {
   const [Chart, set] = useState<{ draw: FunctionComponent<BarsProps> }>();
+  const [open, setOpen] = useState(false); // the table is made when it is wanted
   useEffect(() => void import("./chart").then((m) => set({ draw: m.default })), []);
   const bars = rows.map((r) => ({ at: Date.parse(String(r.at)) / 1000, value: Number(value(r)), text: String(value(r)) }));
   return (
@@ -42,9 +43,9 @@ export function OverTime<T extends { at?: string }>({ label, unit, rows, value, 
       ) : (
         <div class="chart" />
       )}
-      <details>
+      <details onToggle={(e) => setOpen(e.currentTarget.open)}>
         <summary>As a table</summary>
-        <Table label={label} rows={rows} keyOf={(r) => String(r.at)} columns={[{ head: "from", cell: (r) => <Time at={r.at} /> }, ...columns]} />
+        {open && <Table label={label} rows={rows} keyOf={(r) => String(r.at)} columns={[{ head: "from", cell: (r) => <Time at={r.at} /> }, ...columns]} />}
       </details>
     </>
   );

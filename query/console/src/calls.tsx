@@ -2,7 +2,8 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { type Call, Problem, address, get } from "./api";
-import { type Route, callDimensions, filtersOf, href, runDimensions, useApi, useTime } from "./hooks";
+import { useApi, useTime } from "./hooks";
+import { type Route, callDimensions, filtersOf, href, runDimensions } from "./route";
 import { remarks } from "./run";
 import { Badge, Card, Failure, Filters, Loaded, Name, Range, Table, Time, USD, duration } from "./ui";
 

@@ -1,7 +1,8 @@
 // What we do not know, and what would cure it.
 
 import { type Coverage, address } from "./api";
-import { type Route, href, lead, useApi, useTime } from "./hooks";
+import { useApi, useTime } from "./hooks";
+import { type Route, href, lead } from "./route";
 import { AsOf, Badge, Card, Chips, Loaded, Name, Range, Table, USD } from "./ui";
 
 const meanings: [string, string, string][] = [

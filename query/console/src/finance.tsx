@@ -2,7 +2,8 @@
 // closed month comes to by now, and whether the provider's bill agrees.
 
 import { type BatchRow, type CacheRow, type Closed, type CloseReport, type MoverRow, type Movers, type Reconciled, type Reconciliation, type Rows, address, effects } from "./api";
-import { type Answer, type Route, filtersOf, href, navigate, runDimensions, useApi, useTime } from "./hooks";
+import { type Answer, navigate, useApi, useTime } from "./hooks";
+import { type Route, filtersOf, href, runDimensions } from "./route";
 import { Card, type Column, Count, Doubts, Figure, Filters, Loaded, Name, Question, Range, Table, Time, USD, keyOf, percent, ratio, valueColumns } from "./ui";
 
 export function Finance({ route }: { route: Route }) {

@@ -2,7 +2,8 @@
 
 import { useState } from "preact/hooks";
 import { type Budget, type Event, type GuardRow, type Live, address } from "./api";
-import { type Route, filtersOf, href, runDimensions, useApi, useTime } from "./hooks";
+import { useApi, useTime } from "./hooks";
+import { type Route, filtersOf, href, runDimensions } from "./route";
 import { Badge, Card, Chips, Confirm, Loaded, Meter, Name, Table, Time, USD, actionKind, change, duration, say, share, windowText } from "./ui";
 
 // What narrows the events alone.

@@ -1,39 +1,8 @@
 // Where the page is, and what it asked for.
 
-import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
-import { Problem, get, question } from "./api";
-
-export interface Route {
-  view: string; // "runs"
-  id: string; // of #/runs/ID
-  q: URLSearchParams;
-}
-
-// parseRoute reads a hash. An id is everything up to the question mark, since run ids
-// are whatever the operator's attribute says, slashes included.
-export function parseRoute(hash: string): Route {
-  const [path, query] = split(hash.replace(/^#\/?/, ""), "?");
-  const [view, id] = split(path, "/");
-  let plain = id;
-  try {
-    plain = decodeURIComponent(id);
-  } catch {
-    // A lone percent sign that nobody encoded stands for itself.
-  }
-  return { view: view || "overview", id: plain, q: new URLSearchParams(query) };
-}
-
-function split(s: string, at: string): [string, string] {
-  const i = s.indexOf(at);
-  return i < 0 ? [s, ""] : [s.slice(0, i), s.slice(i + 1)];
-}
-
-export function href(view: string, params: Record<string, string | undefined> | URLSearchParams = {}, id = ""): string {
-  const q = params instanceof URLSearchParams ? params : new URLSearchParams();
-  if (!(params instanceof URLSearchParams)) for (const [k, v] of Object.entries(params)) if (v !== undefined) q.set(k, v);
-  const s = q.toString();
-  return "#/" + view + (id ? "/" + encodeURIComponent(id) : "") + (s ? "?" + s : "");
-}
+import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Problem, answered, get, question } from "./api";
+import { type Route, href, parseRoute, timeOf } from "./route";
 
 export function useRoute(): Route {
   const [hash, set] = useState(location.hash);
@@ -56,32 +25,6 @@ export function navigate(r: Route, change: Record<string, string | undefined>) {
   location.hash = href(r.view, q, r.id);
 }
 
-const spans: Record<string, number> = { "1h": 1, "6h": 6, "24h": 24, "7d": 168, "30d": 720 };
-
-// spanNames are the spans that a button chooses, as it calls them.
-export const spanNames: [string, string][] = [...Object.keys(spans).map((s): [string, string] => [s, s]), ["month", "this month"], ["last-month", "last month"]];
-
-// timeOf is the time a route means, for the API. A span that ends now begins on a
-// whole minute, so that drawing a page again asks nothing new. Months are dates, which
-// begin in the tenant's zone.
-export function timeOf(q: URLSearchParams): { from?: string; to?: string; hours: number } {
-  let from = q.get("from") || undefined;
-  let to = q.get("to") || undefined;
-  const last = q.get("last") ?? "";
-  if (!from && !to && last.endsWith("month")) {
-    const first = (ago: number) => new Date(Date.UTC(new Date().getUTCFullYear(), new Date().getUTCMonth() - ago, 1)).toISOString().slice(0, 10);
-    from = first(last === "month" ? 0 : 1);
-    to = last === "month" ? undefined : first(0);
-  }
-  if (from || to) {
-    const end = to ? Date.parse(to) : Date.now();
-    const hours = from ? (end - Date.parse(from)) / 3.6e6 : 24;
-    return { from, to, hours: hours > 0 ? hours : 24 };
-  }
-  const hours = spans[last] ?? 24;
-  return { from: new Date(Math.floor(Date.now() / 60000) * 60000 - hours * 3.6e6).toISOString(), hours };
-}
-
 // useTime is timeOf as time goes on: where a refresh is asked for, a span that ends now
 // begins later too.
 export function useTime(q: URLSearchParams) {
@@ -98,38 +41,6 @@ function onRefresh(f: () => void) {
   return () => removeEventListener("flyball-refresh", f);
 }
 
-// timeParams are the parameters of a route that say its time, for links to other views.
-export const timeParams = (q: URLSearchParams): Record<string, string | undefined> => ({ last: q.get("last") ?? undefined, from: q.get("from") ?? undefined, to: q.get("to") ?? undefined });
-
-// What a run is known by, and what only its calls are.
-export const runDimensions = ["tenant", "user", "feature", "workflow", "workflow_version", "agent", "environment", "mode", "criticality"];
-export const callDimensions = ["model", "provider", "kind", "retry_layer", "failure", "tool"];
-
-// filtersOf are the parameters of a route that narrow a question. An empty value means
-// what says none; a tenant always says one.
-export function filtersOf(q: URLSearchParams, names: string[]): Record<string, string> {
-  const out: Record<string, string> = {};
-  for (const n of names) if (q.has(n) && (n !== "tenant" || q.get(n))) out[n] = q.get(n) ?? "";
-  return out;
-}
-
-// lead is the address of the runs that have these values in the time of a route, or of
-// the calls where runs do not have them all; undefined where neither can be listed.
-export function lead(route: Route, values: Record<string, unknown>): string | undefined {
-  const params = { ...timeParams(route.q), ...filtersOf(route.q, runDimensions) };
-  const names = Object.keys(values);
-  for (const n of names) params[n] = String(values[n]);
-  if (names.every((n) => runDimensions.includes(n))) return href("runs", params);
-  return names.every((n) => runDimensions.includes(n) || callDimensions.includes(n)) ? href("calls", params) : undefined;
-}
-
-// intervalOf are buckets of which a chart has some dozens, and their length in seconds.
-export function intervalOf(hours: number): [string, number] {
-  const all: [string, number][] = [["15m", 0.25], ["30m", 0.5], ["1h", 1], ["2h", 2], ["4h", 4], ["6h", 6], ["12h", 12], ["1d", 24], ["1w", 168]];
-  const [name, h] = all.find(([, h]) => hours / h <= 60) ?? all[all.length - 1];
-  return [name, h * 3600];
-}
-
 export interface Answer<T> {
   data?: T;
   error?: Problem;
@@ -141,7 +52,11 @@ export interface Answer<T> {
 // useApi asks for a path, and again every so many milliseconds while the page is seen.
 // A question that another one overtook is cancelled. Old data stays until there is new.
 export function useApi<T>(path: string | undefined, every = 0): Answer<T> {
-  const [state, set] = useState<{ data?: T; error?: Problem; loading: boolean; at?: number }>({ loading: true });
+  const [state, set] = useState<Omit<Answer<T>, "reload">>(() => {
+    const data = path && answered<T>(path);
+    return data ? { data, loading: false, at: Date.now() } : { loading: true };
+  });
+  const there = useRef(state.data !== undefined); // the answer, before it was asked for here
   const [again, bump] = useState(0);
   const reload = useCallback(() => bump((n) => n + 1), []);
   useEffect(() => onRefresh(reload), [reload]);
@@ -169,7 +84,9 @@ export function useApi<T>(path: string | undefined, every = 0): Answer<T> {
       }
       if (pause) timer = window.setTimeout(ask, pause);
     };
-    void ask();
+    if (!there.current) void ask();
+    else if (every) timer = window.setTimeout(ask, every);
+    there.current = false;
     return () => {
       stop.abort();
       clearTimeout(timer);

@@ -2,7 +2,8 @@
 // providers.
 
 import { type LeakRow, type Light, type Limiter, type Rows, type TimesRow, address } from "./api";
-import { type Route, href, timeParams, useApi, useTime } from "./hooks";
+import { useApi, useTime } from "./hooks";
+import { type Route, href, timeParams } from "./route";
 import { Badge, Card, Chips, Count, Loaded, Name, Question, Range, Table, Time, USD, duration, keyOf } from "./ui";
 
 export function LimiterTable({ limiters }: { limiters: Limiter[] }) {

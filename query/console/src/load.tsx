@@ -3,7 +3,8 @@
 
 import { type LoadRow, type RateLimitRow, type Rows, address } from "./api";
 import { OverTime } from "./bars";
-import { type Route, filtersOf, intervalOf, lead, runDimensions, useApi, useTime } from "./hooks";
+import { useApi, useTime } from "./hooks";
+import { type Route, filtersOf, intervalOf, lead, runDimensions } from "./route";
 import { Card, type Column, Count, Doubts, Figure, Filters, Loaded, Question, Range, Table, USD, Unknown, keyOf, percent, ratio, valueColumns } from "./ui";
 
 // The time of one answer to a refresh is long enough for answers that took seconds.

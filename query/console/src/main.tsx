@@ -7,13 +7,15 @@ import { Calls } from "./calls";
 import { CoveragePage } from "./coverage";
 import { Finance } from "./finance";
 import { Guards } from "./guards";
-import { type Route, useApi, useRoute } from "./hooks";
+import { useApi, useRoute } from "./hooks";
 import { KillPage, killText } from "./kill";
 import { Limiters } from "./limiters";
 import { Load } from "./load";
 import { Overview } from "./overview";
+import { type Route } from "./route";
 import { RunPage } from "./run";
 import { Runs } from "./runs";
+import { zone } from "./ui";
 import { Waste } from "./waste";
 
 const views: Record<string, [string, (p: { route: Route }) => preact.ComponentChild]> = {
@@ -95,7 +97,7 @@ function App() {
         </h1>
         {wanted !== undefined ? <KeyForm why={wanted} done={() => setWanted(undefined)} /> : <View route={route} />}
       </main>
-      <footer class="view note">Times are those of this browser, {Intl.DateTimeFormat().resolvedOptions().timeZone}; pointing at one shows UTC. Money is USD.</footer>
+      <footer class="view note">Times are those of this browser, {zone()}; pointing at one shows UTC. Money is USD.</footer>
       <div class="said" role="status" aria-live="polite">
         {said && <p>{said}</p>}
       </div>

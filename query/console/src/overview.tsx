@@ -1,23 +1,27 @@
 // What was spent, by whom, on what; how much work requests become; what is nearly used
 // up; and, beside every total, what nobody knows about it.
 
+import { useEffect, useState } from "preact/hooks";
 import { type AmplificationRow, type Budget, type Ready, type RetryRow, type Rows, type Spend, type SpendRow, address } from "./api";
 import { OverTime } from "./bars";
-import { type Route, href, intervalOf, lead, useApi, useTime } from "./hooks";
-import { AsOf, Badge, Card, Chips, type Column, Count, Figure, Loaded, Meter, Name, Range, Table, USD, Unknown, ratio, share } from "./ui";
+import { useApi, useTime } from "./hooks";
+import { type Route, filtersOf, href, intervalOf, lead, spendDimensions, totalPath } from "./route";
+import { AsOf, Badge, Card, type Column, Count, Figure, Filters, Loaded, Meter, Name, Range, Table, USD, Unknown, ratio, share } from "./ui";
 
 export function Overview({ route }: { route: Route }) {
   const t = useTime(route.q);
-  const time = { from: t.from, to: t.to, tenant: route.q.get("tenant") || undefined };
-  const [interval, step] = intervalOf(t.hours);
-  const spend = useApi<Spend>(address("/spend", { ...time, group_by: "", interval }), 30000);
-  // The total is asked for alone and shown as soon as it is there; the rest follows.
-  const rest = spend.data ? spend.data.total.calls !== 0 : spend.error !== undefined;
-  const by = (dimension: string) => address("/spend", { ...time, group_by: dimension, limit: 10 });
+  const filters = filtersOf(route.q, spendDimensions);
+  const params: Record<string, string | undefined> = { from: t.from, to: t.to, ...filters };
+  const spend = useApi<Spend>(totalPath(route.q), 30000);
+  // The total is asked for alone and painted as soon as it is there; the rest follows.
+  const [rest, setRest] = useState(false);
+  const ready = spend.data ? spend.data.total.calls !== 0 : spend.error !== undefined;
+  useEffect(() => setRest(ready), [ready]);
+  const by = (dimension: string) => address("/spend", { ...params, group_by: dimension, limit: 10 });
   return (
     <>
       <Range route={route} />
-      <Chips route={route} names={["tenant"]} />
+      <Filters route={route} key={route.q.toString()} names={spendDimensions} label="Filter spend" fold />
       <Loaded of={spend} bare>
         {(s) => (
           <>
@@ -35,7 +39,13 @@ export function Overview({ route }: { route: Route }) {
                 <Unknown u={s.total} /> {!s.total.complete && <a href={href("coverage", route.q)}>what is unknown</a>}
               </Figure>
             </div>
-            {s.total.calls === 0 ? <Quiet /> : <Over spend={s} step={step} />}
+            {s.total.calls > 0 ? (
+              rest && <Over spend={s} step={intervalOf(t.hours)[1]} />
+            ) : Object.keys(filters).length > 0 ? (
+              <p class="empty">Nothing matches in this time. Remove a filter or choose a longer time.</p>
+            ) : (
+              <Quiet />
+            )}
           </>
         )}
       </Loaded>
@@ -44,9 +54,9 @@ export function Overview({ route }: { route: Route }) {
           <By title="By tenant" path={by("tenant")} columns={["tenant"]} route={route} />
           <By title="By model" path={by("provider,model")} columns={["model", "provider"]} route={route} />
           <By title="By feature" path={by("tenant,feature")} columns={["feature", "tenant"]} route={route} />
-          <Retries path={address("/retries", { ...time, limit: 10 })} />
-          <Nearest tenant={time.tenant} />
-          <Amplification path={address("/amplification", { ...time, group_by: "tenant,workflow", limit: 10 })} route={route} />
+          <Retries path={address("/retries", { ...params, limit: 10 })} />
+          <Nearest tenant={filters.tenant} />
+          <Amplification path={address("/amplification", { ...params, group_by: "tenant,workflow", limit: 10 })} route={route} />
         </div>
       )}
     </>

@@ -3,7 +3,8 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Call, type Run, address } from "./api";
-import { type Route, href, useApi } from "./hooks";
+import { useApi } from "./hooks";
+import { type Route, href } from "./route";
 import { type Line, flatten, shown } from "./tree";
 import { Badge, Card, Loaded, Name, Time, USD, Unknown, duration, ratio, statusKind } from "./ui";
 

@@ -2,8 +2,9 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { Problem, type Rows, type RunRow, address, get } from "./api";
-import { type Route, filtersOf, href, runDimensions, timeParams, useApi, useTime } from "./hooks";
+import { useApi, useTime } from "./hooks";
 import { Quiet } from "./overview";
+import { type Route, filtersOf, href, runDimensions, timeParams } from "./route";
 import { Badge, Card, Failure, Filters, Loaded, Name, Range, Table, Time, USD, Unknown, statusKind } from "./ui";
 
 const page = 50;

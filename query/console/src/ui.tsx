@@ -2,11 +2,19 @@
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
-import { type Answer, type Route, callDimensions, href, lead, navigate, refresh, runDimensions, spanNames, timeOf, useApi } from "./hooks";
+import { type Answer, navigate, refresh, useApi } from "./hooks";
 import { type Page, Problem, type Unknowns, address, file, post } from "./api";
+import { type Route, callDimensions, href, lead, runDimensions, spanNames, timeOf } from "./route";
 
-const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+// Making a format takes milliseconds of a page's first paint: each is made when it is
+// wanted, once.
+const format = (options: Intl.DateTimeFormatOptions) => {
+  let made: Intl.DateTimeFormat | undefined;
+  return () => (made ??= new Intl.DateTimeFormat(undefined, options));
+};
+const local = format({ dateStyle: "medium", timeStyle: "medium" });
+const clock = format({ timeStyle: "medium" });
+export const zone = () => clock().resolvedOptions().timeZone;
 
 // Time is an instant in the browser's zone; UTC is what hovering shows.
 export function Time({ at, short }: { at?: string; short?: boolean }) {
@@ -15,7 +23,7 @@ export function Time({ at, short }: { at?: string; short?: boolean }) {
   const today = d.toDateString() === new Date().toDateString();
   return (
     <time dateTime={at} title={d.toISOString().replace("T", " ").replace("Z", " UTC")}>
-      {short && today ? clock.format(d) : local.format(d)}
+      {(short && today ? clock() : local()).format(d)}
     </time>
   );
 }

@@ -2,7 +2,8 @@
 // what tools put into the context.
 
 import type { LoopRow, PayloadRow, PollRow, Rows, WorkedRow } from "./api";
-import { type Route, filtersOf, href, navigate, runDimensions, timeParams, useTime } from "./hooks";
+import { navigate, useTime } from "./hooks";
+import { type Route, filtersOf, href, runDimensions, timeParams } from "./route";
 import { type Column, Count, Doubts, Filters, Meter, Question, Range, Table, USD, bytes, keyOf, milliseconds, ratio, valueColumns } from "./ui";
 
 export function Waste({ route }: { route: Route }) {
