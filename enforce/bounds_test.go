@@ -108,6 +108,33 @@ func TestBudgetsNearestFirst(t *testing.T) {
 	}
 }
 
+// TestBudgetsSayOfWhat: what a budget counts is told by dimension too, so that a reader
+// finds the runs behind it.
+func TestBudgetsSayOfWhat(t *testing.T) {
+	s := newScript(t, t.TempDir())
+	s.policy = []byte(`guards:
+  - {name: user, scope: [tenant, user], match: {mode: [interactive, batch]}, measure: cost, window: {calendar: month, tz: UTC}, limit: "1000", ladder: [{at: 100%, do: soft_block}], outcome: pause}
+  - {name: run, scope: [run], measure: cost, window: run, limit: "1000", ladder: [{at: 100%, do: terminate}], outcome: pause}
+  - {name: org, scope: [org], measure: cost, window: {rolling: 1h}, limit: "100000", ladder: [{at: 100%, do: warn}], outcome: pause}
+`)
+	s.start()
+	defer func() { _ = s.store.Close() }()
+	s.post(s.entry(0, map[string]string{"tenant": "t-0", "user": "u-1", "run_id": "r 1", "cost": "1"}))
+	f := func(guard, want string) {
+		t.Helper()
+		b := s.loop.Budgets(func(string) bool { return true }, guard, 10)
+		if len(b) != 1 {
+			t.Fatalf("%d budgets of %s", len(b), guard)
+		}
+		if got := fmt.Sprint(b[0].Of.Values, b[0].Of.Runs, b[0].Match); got != want {
+			t.Errorf("%s is of %s, want %s", guard, got, want)
+		}
+	}
+	f("user", "map[tenant:t-0 user:u-1] [] map[mode:[interactive batch]]")
+	f("run", "map[tenant:t-0] [r 1 30303030303030303030303030303031] map[]") // and the trace, by which it is known too
+	f("org", "map[] [] map[]")
+}
+
 // TestFloat: what is shown and compared roughly is near the exact sum, whatever its sign.
 func TestFloat(t *testing.T) {
 	for _, v := range []int64{0, 1, -1, 5, -5, 1 << 62, -1 << 62} {

@@ -63,20 +63,23 @@ type Answer struct {
 
 // Budget is one guard on one scope, with the very numbers that decisions use.
 type Budget struct {
-	Guard       string           `json:"guard"`
-	Scope       string           `json:"scope"`
-	Measure     string           `json:"measure"`
-	Limit       string           `json:"limit"`
-	Spend       string           `json:"spend"`
-	Holds       string           `json:"holds"`
-	Leases      string           `json:"leases"`
-	Left        string           `json:"left"`
-	Window      directive.Window `json:"window"`
-	AsOf        time.Time        `json:"as_of,omitzero"` // of the last entry that changed it
-	Mode        string           `json:"mode"`
-	Warming     bool             `json:"warming,omitempty"`
-	UnclearTool int64            `json:"unclear_tool_calls,omitempty"` // of unknown effect, not part of external_writes
-	Overshoot   *Overshoot       `json:"overshoot_bound,omitempty"`
+	Guard string          `json:"guard"`
+	Scope string          `json:"scope"` // in words
+	Of    directive.Scope `json:"of"`    // the same by dimension
+	// Match are further conditions on the calls that count, each with the values that meet it.
+	Match       map[string][]string `json:"match,omitempty"`
+	Measure     string              `json:"measure"`
+	Limit       string              `json:"limit"`
+	Spend       string              `json:"spend"`
+	Holds       string              `json:"holds"`
+	Leases      string              `json:"leases"`
+	Left        string              `json:"left"`
+	Window      directive.Window    `json:"window"`
+	AsOf        time.Time           `json:"as_of,omitzero"` // of the last entry that changed it
+	Mode        string              `json:"mode"`
+	Warming     bool                `json:"warming,omitempty"`
+	UnclearTool int64               `json:"unclear_tool_calls,omitempty"` // of unknown effect, not part of external_writes
+	Overshoot   *Overshoot          `json:"overshoot_bound,omitempty"`
 }
 
 // weight is an answer with what a lease needs of it.
@@ -501,7 +504,7 @@ func (l *Loop) Budgets(allow func(tenant string) bool, guard string, most int) [
 func (l *Loop) budget(g *Guard, a *ledger.Account) Budget {
 	values, run := l.ledger.Scope(a)
 	_, warming := l.ledger.Warming(a.Family)
-	b := Budget{Guard: g.Name, Scope: scopeText(values, run), Measure: g.Measure, Limit: g.measure.show(g.most), Spend: g.measure.show(g.measure.value(g, a, &a.Counts)), Holds: g.measure.show(schema.Sum{}), Leases: g.measure.show(schema.Sum{}),
+	b := Budget{Guard: g.Name, Scope: scopeText(values, run), Of: directive.Scope{Values: values, Runs: l.runIDs(a)}, Match: matchOf(g), Measure: g.Measure, Limit: g.measure.show(g.most), Spend: g.measure.show(g.measure.value(g, a, &a.Counts)), Holds: g.measure.show(schema.Sum{}), Leases: g.measure.show(schema.Sum{}),
 		Window: windowOf(g.family.Window, a), Mode: g.Mode, Warming: warming, UnclearTool: a.Unclear}
 	if a.Touched != 0 {
 		b.AsOf = time.Unix(0, a.Touched).UTC()

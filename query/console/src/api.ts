@@ -264,12 +264,18 @@ interface Leaked {
   calls: number;
   usd: string;
 }
+// Scope is what a guard or a directive is about, by dimension.
+export interface Scope {
+  values?: Record<string, string>;
+  runs?: string[];
+}
 export interface Live {
   id: string;
   guard: string;
   action: string;
   reason: string;
-  scope: { values?: Record<string, string>; runs?: string[] };
+  scope: Scope;
+  match?: Record<string, string[]>;
   scope_text: string;
   rung: string;
   shadow?: boolean;
@@ -285,6 +291,8 @@ export interface Live {
 export interface Budget {
   guard: string;
   scope: string;
+  of: Scope;
+  match?: Record<string, string[]>;
   measure: string;
   limit: string;
   spend: string;

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { type Budget, type Event, type GuardRow, type Live, address } from "./api";
 import { useApi, useTime } from "./hooks";
-import { type Route, filtersOf, href, runDimensions } from "./route";
+import { type Route, behind, filtersOf, href } from "./route";
 import { Badge, Card, Chips, Confirm, Loaded, Meter, Name, Table, Time, USD, actionKind, change, duration, say, share, windowText } from "./ui";
 
 // What narrows the events alone.
@@ -90,6 +90,7 @@ export function Guards({ route }: { route: Route }) {
                 { head: "left", num: true, cell: (b) => b.left },
                 { head: "used", cell: (b) => <Meter value={share(b.spend, b.limit)} label={b.guard} /> },
                 { head: "overshoot", hint: "by how much it may be overspent before the limit holds", cell: (b) => overshoot(b) },
+                { head: "behind it", hint: "what was spent, and the runs or calls, of this scope in this window", cell: (b) => <BehindBudget b={b} /> },
                 { head: "window", cell: (b) => <>{windowText(b.window)}{b.window.end && <span class="muted"> to <Time at={b.window.end} /></span>}</> },
               ]}
             />
@@ -127,9 +128,21 @@ export function Guards({ route }: { route: Route }) {
 
 // where the run, the runs or the calls are that a directive is about.
 function where(l: Live): string {
-  const values = l.scope.values ?? {};
-  if (l.scope.runs?.length) return href("runs", { tenant: values.tenant }, l.scope.runs[0]);
-  return href(Object.keys(values).every((d) => runDimensions.includes(d)) ? "runs" : "calls", values);
+  const b = behind(l.scope, l.window, l.match);
+  return b.run ?? b.list;
+}
+
+// BehindBudget leads to what a budget counts.
+export function BehindBudget({ b }: { b: Budget }) {
+  const to = behind(b.of, b.window, b.match);
+  const of = <span class="hear"> of {b.scope}, guard {b.guard}</span>;
+  if (to.run) return <a href={to.run}>run{of}</a>;
+  return (
+    <span class="links">
+      <a href={to.spend}>spend{of}</a> <a href={to.list}>{to.calls ? "calls" : "runs"}{of}</a>
+      {to.wider.length > 0 && <span class="note"> of which those of {to.wider.join(", ")} count</span>}
+    </span>
+  );
 }
 
 function passed(l: Live) {
@@ -172,7 +185,7 @@ export function Events({ events, note }: { events: ReturnType<typeof useApi<{ ev
             columns={[
               { head: "when", cell: (e) => <Time at={e.at} short /> },
               { head: "what", cell: (e) => <><Badge kind={e.kind === "directive" ? actionKind(e.action ?? "") : ""}>{e.kind}</Badge> {e.action?.replace("_", " ")}{e.shadow && " (nobody was told)"}</> },
-              { head: "on", long: true, cell: (e) => <Name v={e.scope || e.tenant || e.guard} /> },
+              { head: "on", long: true, cell: (e) => <><Name v={e.scope || e.tenant || e.guard} /> {e.kind === "directive" && e.trace_id && <a href={href("calls", { trace_id: e.trace_id, tenant: e.tenant || undefined })}>the call that crossed it<span class="hear"> for {e.scope}</span></a>}</> },
               { head: "by", cell: (e) => <Name v={e.actor || (e.guard && `guard ${e.guard}`)} /> },
               { head: "why", long: true, cell: (e) => (e.kind === "leak" ? leaked(e) : <bdi>{e.reason}</bdi>) },
             ]}

@@ -4,6 +4,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { type AmplificationRow, type Budget, type Ready, type RetryRow, type Rows, type Spend, type SpendRow, address } from "./api";
 import { OverTime } from "./bars";
+import { BehindBudget } from "./guards";
 import { useApi, useTime } from "./hooks";
 import { type Route, filtersOf, href, intervalOf, lead, spendDimensions, totalPath } from "./route";
 import { AsOf, Badge, Card, type Column, Count, Figure, Filters, Loaded, Meter, Name, Range, Table, USD, Unknown, ratio, share } from "./ui";
@@ -117,6 +118,7 @@ function Nearest({ tenant }: { tenant?: string }) {
                 { head: "scope", long: true, cell: (r) => <Name v={r.scope} /> },
                 { head: "spent", num: true, cell: (r) => `${r.spend} of ${r.limit}` },
                 { head: "burn", cell: (r) => <Meter value={share(r.spend, r.limit)} label={r.guard} /> },
+                { head: "behind it", cell: (r) => <BehindBudget b={r} /> },
                 { head: "mode", cell: (r) => <Badge kind={r.mode === "enforce" ? "good" : ""}>{r.mode}</Badge> },
               ]}
             />

@@ -1,7 +1,7 @@
 // What an address means: which view, which of it, and for which time. It needs nothing of
 // the rest, so that the first question of a page can be asked before the rest is there.
 
-import { address } from "./api";
+import { type Scope, type Window, address } from "./api";
 
 export interface Route {
   view: string; // "runs"
@@ -88,6 +88,44 @@ export function lead(route: Route, values: Record<string, unknown>): string | un
   const params = { ...timeParams(route.q), ...filters };
   if (names.every((n) => runDimensions.includes(n))) return href("runs", params);
   return names.every((n) => runDimensions.includes(n) || callDimensions.includes(n)) ? href("calls", params) : undefined;
+}
+
+// Behind is where what a guard counts can be seen.
+export interface Behind {
+  run?: string; // of a scope that is a run
+  spend: string;
+  list: string; // the runs, or the calls where runs do not tell them apart
+  calls: boolean;
+  wider: string[]; // conditions of the guard that no address can say
+}
+
+// behind are the addresses of what a guard counts: of its scope, in its window, with times
+// that stay, so that they can be passed on. A rolling window is the one that ends now.
+export function behind(of: Scope, window: Window, match: Record<string, string[]> = {}): Behind {
+  const params: Record<string, string> = { ...of.values };
+  const wider: string[] = [];
+  for (const [n, values] of Object.entries(match)) {
+    if (values.length === 1 && spendDimensions.includes(n)) params[n] ??= values[0];
+    else wider.push(`${n.replaceAll("_", " ")} ${values.join(" or ")}`);
+  }
+  const calls = Object.keys(params).some((n) => !runDimensions.includes(n));
+  const minute = Math.ceil(Date.now() / 60000) * 60000;
+  const from = window.start ?? (window.over && new Date(minute - milliseconds(window.over)).toISOString());
+  const to = window.end ?? (window.over && new Date(minute).toISOString());
+  const timed = { from, to, ...params };
+  return {
+    run: of.runs?.length ? href("runs", { tenant: of.values?.tenant }, of.runs[0]) : undefined,
+    spend: href("overview", timed),
+    list: href(calls ? "calls" : "runs", timed),
+    calls,
+    wider,
+  };
+}
+
+// milliseconds reads a length such as 1h30m.
+function milliseconds(text: string): number {
+  const units: Record<string, number> = { h: 3.6e6, m: 6e4, s: 1e3 };
+  return [...text.matchAll(/([\d.]+)(h|m|s)/g)].reduce((n, [, v, unit]) => n + Number(v) * units[unit], 0);
 }
 
 // intervalOf are buckets of which a chart has some dozens, and their length in seconds.
