@@ -41,6 +41,8 @@ type Options struct {
 	// Enforcement is what the local store knows of enforcement within a time: rows that
 	// ClickHouse may lack, or with every all events that are kept; nil is nothing.
 	Enforcement func(from, to time.Time, every bool) ([]schema.Enforcement, error)
+	// Record keeps who closed a month and why in the history of enforcement; nil keeps it nowhere.
+	Record func(schema.Enforcement) error
 	// Prices tells the unit prices that a FOCUS file is split by; without it no cost is.
 	Prices UnitPrices
 	// Rates are those of other currencies; nil is none.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 
@@ -180,7 +181,11 @@ func (a *API) closeIn(ctx context.Context, r *request, period string, list []clo
 type closing struct {
 	Period string `json:"period"`
 	AsOf   string `json:"as_of"` // a date, the last UTC day that counts; "" is yesterday
+	Reason string `json:"reason"`
 }
+
+// reasonLength is how many characters a reason may have.
+const reasonLength = 1000
 
 // close freezes what was known of a month, for the tenants of the request or every
 // one. What is closed already stays as it was.
@@ -218,6 +223,9 @@ func (a *API) closeMonth(c *gin.Context) (row, error) {
 	start, err := month(in.Period)
 	if err != nil {
 		return nil, err
+	}
+	if in.Reason = strings.TrimSpace(in.Reason); utf8.RuneCountInString(in.Reason) > reasonLength {
+		return nil, badRequest("the reason has more than %d characters; it is what others read later", reasonLength)
 	}
 	now := time.Now().UTC()
 	booked := now.Truncate(24*time.Hour).AddDate(0, 0, -1)
@@ -284,8 +292,30 @@ func (a *API) closeMonth(c *gin.Context) (row, error) {
 			already = append(already, c.tenant)
 		}
 	}
+	for _, e := range closeEvents(r, out, in, key.Name, now) {
+		if a.o.Record == nil {
+			break
+		}
+		if err := a.o.Record(e); err != nil {
+			a.o.Logger.Error("record close", "period", in.Period, "err", err) // what is closed is closed
+		}
+	}
 	a.o.Logger.Info("month closed", "period", in.Period, "tenants", strings.Join(tenants, ","), "by", key.Name, "as_of", boundary)
 	return row{"period": in.Period, "closed": out, "already": already}, nil
+}
+
+// closeEvents are a close in the history: one of the whole org, or one of each tenant.
+func closeEvents(r *request, closed []row, in closing, actor string, now time.Time) (out []schema.Enforcement) {
+	e := schema.Enforcement{At: now, Kind: "close", Scope: "month " + in.Period, Action: "closed", Actor: actor, Reason: in.Reason}
+	if r.all && len(closed) > 0 {
+		e.Scope += fmt.Sprintf(" of every tenant (%d)", len(closed))
+		return append(out, e)
+	}
+	for _, c := range closed {
+		e.Tenant = c["tenant"].(string)
+		out = append(out, e)
+	}
+	return out
 }
 
 // freeze stores the sums of one tenant's month in one insert, which a second one

@@ -108,6 +108,32 @@ func TestCloseFreezesAMonth(t *testing.T) {
 	equal(t, "list", show(list(s.get("/api/v1/close")["closes"]), "tenant", "period"), "t-1 2026-03\nt-2 2026-03\nt-3 2026-03")
 }
 
+// Who closed a month and why is in the history: once for everybody, else for each tenant.
+func TestCloseIsRecorded(t *testing.T) {
+	var kept []schema.Enforcement
+	s := newStore(t, func(o *Options) { o.Record = func(e schema.Enforcement) error { kept = append(kept, e); return nil } })
+	for i, tenant := range []string{"t-1", "t-2", "t-3"} {
+		s.post(at(newTrace(tenant, "r", byte(i+1), nil).add(schema.KindModel, priced("1")), "2026-03-01T00:00:00Z", "2026-03-01T00:00:01Z"))
+	}
+	f := func(params, body string, status int, want ...string) {
+		t.Helper()
+		kept = nil
+		if code, text := s.send("/api/v1/close"+params, "", body); code != status {
+			t.Fatalf("%s %s: %d %s", params, body, code, text)
+		}
+		var got []string
+		for _, e := range kept {
+			got = append(got, strings.Join([]string{e.Kind, e.Tenant, e.Scope, e.Actor, e.Reason}, "|"))
+		}
+		equal(t, "recorded", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	f("?tenant=t-1&tenant=t-2", `{"period":"2026-03","reason":" books of March "}`, http.StatusOK, "close|t-1|month 2026-03|local|books of March", "close|t-2|month 2026-03|local|books of March")
+	f("", `{"period":"2026-03"}`, http.StatusOK, "close||month 2026-03 of every tenant (1)|local|")
+	f("", `{"period":"2026-03","reason":"again"}`, http.StatusConflict)
+	f("", `{"period":"2026-02","reason":"`+strings.Repeat("ä", 1001)+`"}`, http.StatusBadRequest)
+	f("", `{"period":"2026-02","reason":"`+strings.Repeat("ä", 1000)+`"}`, http.StatusOK, "close||month 2026-02 of every tenant (3)|local|"+strings.Repeat("ä", 1000))
+}
+
 // Months are those of the tenant's zone.
 func TestCloseInTheTenantsZone(t *testing.T) {
 	zones := map[string]*time.Location{}

@@ -121,7 +121,7 @@ func (a *API) routes() []route {
 	if a.o.Write != nil {
 		out = append(out, route{serve: a.close, Route: openapi.Route{Method: http.MethodPost, Path: "/api/v1/close", Tag: "Questions",
 			About:  "Freezes what was known of a month, for the tenants of the request or every one. What is closed already stays as it was.",
-			Params: []openapi.Param{tenantParam}, Body: openapi.Input(closing{}, openapi.Fields{"period": monthSchema, "as_of": openapi.Text(openapi.Schema{"format": "date"}, "The last UTC day whose entries count; without it yesterday.")}, "period"),
+			Params: []openapi.Param{tenantParam}, Body: openapi.Input(closing{}, openapi.Fields{"period": monthSchema, "as_of": openapi.Text(openapi.Schema{"format": "date"}, "The last UTC day whose entries count; without it yesterday."), "reason": openapi.Text(openapi.Schema{"maxLength": reasonLength}, "What others read later, in the history of enforcement.")}, "period"),
 			OK: openapi.Fields{"period": monthSchema, "closed": openapi.Array(closedSchema), "already": openapi.Array(openapi.String(""))}, Fails: []int{400, 409, 415, 503, 504}}})
 		out = append(out, route{serve: a.reconcile, Route: openapi.Route{Method: http.MethodPost, Path: "/api/v1/reconcile", Tag: "Questions",
 			About: "Compares a provider's bill, which is the body, with what was booked, and keeps the comparison. Needs a key for every tenant.",

@@ -534,7 +534,7 @@ func (a *App) router() (http.Handler, error) {
 	r.NoMethod(func(c *gin.Context) {
 		problem(c, http.StatusMethodNotAllowed, "%s does not take %s; it takes %s", c.Request.URL.Path, c.Request.Method, c.Writer.Header().Get("Allow"))
 	})
-	api := query.New(query.Options{Conn: a.conn, Write: a.writer, Stored: a.stored, Enforcement: a.loop.Unstored, Prices: unitPrices{a.pricer}, ModelName: a.modelName, Rates: a.rates.Load, Registerer: a.reg, Keys: a.keys.Load, Zone: a.zone, SQL: http.HandlerFunc(a.sql), Quarantined: func() uint64 { return uint64(a.pipeline.Status().Quarantined) }, Logger: a.log})
+	api := query.New(query.Options{Conn: a.conn, Write: a.writer, Stored: a.stored, Enforcement: a.loop.Unstored, Record: a.loop.Record, Prices: unitPrices{a.pricer}, ModelName: a.modelName, Rates: a.rates.Load, Registerer: a.reg, Keys: a.keys.Load, Zone: a.zone, SQL: http.HandlerFunc(a.sql), Quarantined: func() uint64 { return uint64(a.pipeline.Status().Quarantined) }, Logger: a.log})
 	api.Mount(r)
 	if err := api.MountPage(r, query.Setup{GRPC: a.addrs["otlp_grpc"], HTTP: a.addrs["otlp_http"], Console: console.Files()}); err != nil {
 		return nil, err

@@ -322,7 +322,7 @@ guards:
 	billed := now.Truncate(day).Add(-2 * day)
 	s.post("/reconcile?source=openai", json.RawMessage(fmt.Sprintf(`{"object":"page","data":[{"object":"bucket","start_time":%d,"end_time":%d,"results":[{"object":"organization.costs.result","amount":{"value":1.5,"currency":"usd"},"line_item":%q,"project_id":null}]}],"has_more":false,"next_page":null}`,
 		billed.Unix(), billed.Add(day).Unix(), hostile)), http.StatusOK)
-	b.run("many", s.url("http", ""), map[string]any{"hostile": hostile})
+	b.run("many", s.url("http", ""), map[string]any{"hostile": hostile, "month": month.AddDate(0, -1, 0).Format("2006-01"), "billed": billed.AddDate(0, 0, -1).Unix()})
 }
 
 // TestConsoleKeys meets a service that wants keys.

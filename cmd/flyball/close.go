@@ -13,13 +13,16 @@ import (
 
 func closeCommand(g *global) *cobra.Command {
 	var tenants []string
-	var asOf string
+	var asOf, reason string
 	c := &cobra.Command{Use: "close MONTH", Short: "Freeze what is known of a month, e.g. 2026-11; what is booked later shows as adjustments", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), exportTimeout)
 		defer cancel()
 		body := map[string]string{"period": args[0]}
 		if asOf != "" {
 			body["as_of"] = asOf
+		}
+		if reason != "" {
+			body["reason"] = reason
 		}
 		data, err := g.call(ctx, http.MethodPost, "/api/v1/close", url.Values{"tenant": tenants}, body)
 		if err != nil {
@@ -31,6 +34,7 @@ func closeCommand(g *global) *cobra.Command {
 	}}
 	c.Flags().StringSliceVar(&tenants, "tenant", nil, "tenant (repeatable; default: every tenant of the key)")
 	c.Flags().StringVar(&asOf, "as-of", "", "the last UTC day whose entries count (default: yesterday)")
+	c.Flags().StringVar(&reason, "reason", "", "why; kept in the history of enforcement")
 	c.AddCommand(closeShowCommand(g))
 	return c
 }

@@ -19,11 +19,12 @@ export class Problem extends Error {
   }
 }
 
-// answer is what the server says to a request, whatever it is.
-async function answer(path: string, accept: string, init: RequestInit): Promise<Response> {
+// answer is what the server says to a request, whatever it is. A body is JSON unless a
+// type is said.
+async function answer(path: string, accept: string, init: RequestInit, type = "application/json"): Promise<Response> {
   const headers: Record<string, string> = { Accept: accept };
   if (key.get()) headers.Authorization = "Bearer " + key.get();
-  if (init.body) headers["Content-Type"] = "application/json";
+  if (init.body) headers["Content-Type"] = type;
   try {
     return await fetch(path, { ...init, headers, credentials: "same-origin" });
   } catch (e) {
@@ -112,6 +113,12 @@ export async function question<T>(path: string, signal: AbortSignal): Promise<T>
   }
 }
 export const post = <T>(path: string, body: unknown, signal?: AbortSignal) => send(path, { method: "POST", body: JSON.stringify(body), signal }) as Promise<T>;
+
+// upload sends files one after the other as one body, which the browser reads from the disk
+// as it is sent.
+export async function upload<T>(path: string, files: File[], type: string, signal: AbortSignal): Promise<T> {
+  return (await read(await answer(path, "application/json", { method: "POST", body: new Blob(files), signal }, type))) as T;
+}
 
 // address is an API path with parameters; what is undefined is left out, "" is a value.
 export function address(path: string, params: Record<string, string | number | undefined> = {}): string {
@@ -536,12 +543,31 @@ export interface Reconciliation extends Differing {
   made_by: string;
   from: string;
   to: string;
+  theirs: string;
+  currency: string;
   skipped_rows: number;
   skipped_usd: string;
 }
+export interface BillRow extends Differing {
+  day: string;
+  provider: string;
+  model: string;
+  item: string;
+  error_usd: string | null;
+  calls: number;
+  unpriced: number;
+  unknown: number;
+  estimated: number;
+  sampled: number;
+  split_by: string;
+  theirs: string;
+  currency: string;
+  rate: { usd: string; of: string; source: string } | null;
+}
 export interface Reconciled extends Page {
   reconciliation: Reconciliation;
-  rows: (Differing & { day: string; provider: string; model: string; item: string; error_usd: string | null; calls: number; unpriced: number; unknown: number; estimated: number; sampled: number })[];
+  rows: BillRow[];
+  already?: boolean; // the same file was compared before
 }
 export interface LeakRow extends Row {
   guard: string;

@@ -1,10 +1,11 @@
 // What finance asks: why spend changed, what caches saved, what batches would, what a
 // closed month comes to by now, and whether the provider's bill agrees.
 
-import { type BatchRow, type CacheRow, type Closed, type CloseReport, type MoverRow, type Movers, type Reconciled, type Reconciliation, type Rows, address, effects } from "./api";
+import { useEffect, useId, useState } from "preact/hooks";
+import { type BatchRow, type BillRow, type CacheRow, type Closed, type CloseReport, type MoverRow, type Movers, type Reconciled, type Reconciliation, Problem, type Rows, type Spend, address, effects, upload } from "./api";
 import { type Answer, navigate, useApi, useTime } from "./hooks";
 import { type Route, filtersOf, href, runDimensions } from "./route";
-import { Card, type Column, Count, Doubts, Figure, Filters, Loaded, Name, Question, Range, Table, Time, USD, keyOf, percent, ratio, valueColumns } from "./ui";
+import { Card, type Column, Confirm, Count, Doubts, Failure, Figure, Filters, Loaded, Name, Question, Range, Table, Time, USD, Unknown, bytes, change, keyOf, percent, ratio, say, valueColumns } from "./ui";
 
 export function Finance({ route }: { route: Route }) {
   const t = useTime(route.q);
@@ -215,11 +216,17 @@ function Closes({ route }: { route: Route }) {
   const chosen = route.q.get("period");
   const period = chosen && periods.includes(chosen) ? chosen : periods[0];
   const report = useApi<CloseReport>(period && address("/close", { period, tenant, limit: 200 }));
+  const done = (period: string) => {
+    closes.reload();
+    report.reload();
+    navigate(route, { period });
+  };
   return (
     <Card title="Closed months" note="What was frozen, what it comes to with what was learned since, and the difference to book. Amounts do not follow the time above." wide>
+      {closes.data && <CloseMonth tenant={tenant} closes={closes.data.closes} done={done} />}
       {period !== undefined && (
         <label class="by">
-          month{" "}
+          month shown{" "}
           <select value={period} onChange={(e) => navigate(route, { period: e.currentTarget.value })}>
             {periods.map((p) => (
               <option key={p}>{p}</option>
@@ -228,9 +235,77 @@ function Closes({ route }: { route: Route }) {
         </label>
       )}
       <Loaded of={closes} bare>
-        {() => (period === undefined ? <p class="empty">No month is closed. <code>flyball close YYYY-MM</code> freezes one that is over, for good.</p> : <Month report={report} />)}
+        {() => (period === undefined ? <p class="empty">No month is closed.</p> : <Month report={report} />)}
       </Loaded>
     </Card>
+  );
+}
+
+// finished are the months that are over in UTC, the latest first.
+const finished = () => Array.from({ length: 12 }, (_, n) => new Date(Date.UTC(new Date().getUTCFullYear(), new Date().getUTCMonth() - 1 - n, 1)).toISOString().slice(0, 7));
+
+// after is the first day after a month.
+const after = (month: string) => new Date(Date.UTC(Number(month.slice(0, 4)), Number(month.slice(5)), 1)).toISOString().slice(0, 10);
+
+// CloseMonth freezes a month that is over, for good.
+function CloseMonth({ tenant, closes, done }: { tenant?: string; closes: Closed[]; done: (period: string) => void }) {
+  const months = finished();
+  const closed = (m: string) => closes.filter((c) => c.period === m).length;
+  const [month, setMonth] = useState(months.find((m) => !closed(m)) ?? months[0]);
+  const [ask, setAsk] = useState(false);
+  const count = (m: string) => (closed(m) === 0 ? "" : tenant ? ", closed" : `, closed for ${closed(m)} ${closed(m) === 1 ? "tenant" : "tenants"}`);
+  return (
+    <div class="buttons">
+      <label class="by">
+        month to close{" "}
+        <select value={month} onChange={(e) => setMonth(e.currentTarget.value)}>
+          {months.map((m) => (
+            <option key={m} value={m}>
+              {m}
+              {count(m)}
+            </option>
+          ))}
+        </select>
+      </label>
+      <button type="button" onClick={() => setAsk(true)}>
+        Close the month …
+      </button>
+      {ask && (
+        <Confirm
+          title={`Close ${month}?`}
+          text={<ToFreeze month={month} tenant={tenant} />}
+          action="Close for good"
+          danger
+          onDone={() => setAsk(false)}
+          run={async (reason) => {
+            const a = await change<{ closed: Closed[]; already: string[] }>("/close" + (tenant ? "?" + new URLSearchParams({ tenant }) : ""), { period: month, reason });
+            say(`Closed ${month} for ${a.closed.length} ${a.closed.length === 1 ? "tenant" : "tenants"}.${a.already.length ? ` ${a.already.length} had closed it before.` : ""}`);
+            done(month);
+          }}
+        />
+      )}
+    </div>
+  );
+}
+
+// ToFreeze says what a close is about to freeze: what was known when yesterday ended.
+function ToFreeze({ month, tenant }: { month: string; tenant?: string }) {
+  const known = new Date(Date.now() - 864e5).toISOString().slice(0, 10);
+  const spend = useApi<Spend>(address("/spend", { from: month + "-01", to: after(month), tenant, group_by: "", as_of: known }));
+  return (
+    <>
+      <p>
+        What was known of {month} at the end of {known} (UTC) is frozen for {tenant ? <>tenant <Name v={tenant} /></> : "every tenant of this key that has not closed it"}. This is never undone or repeated; what is
+        booked later shows as an adjustment.
+      </p>
+      <Loaded of={spend} bare>
+        {(s) => (
+          <p>
+            The month comes to <strong><USD v={s.total.cost_usd} /> USD</strong> of <Count v={s.total.calls} /> calls, {s.timezone} days: <Unknown u={s.total} />.
+          </p>
+        )}
+      </Loaded>
+    </>
   );
 }
 
@@ -281,6 +356,9 @@ function Month({ report }: { report: Answer<CloseReport> }) {
                 { head: "frozen, USD", num: true, cell: (c) => <USD v={c.cost_usd} /> },
               ]}
             />
+            <p class="note">
+              Why is in the <a href={href("guards", { kind: "close", from: a.closes[0]?.closed_at })}>history of closes</a>.
+            </p>
           </details>
         </>
       )}
@@ -303,20 +381,31 @@ const parts: Column<Parts>[] = [
 
 const part = (v: string | null) => (v === "0" ? <span class="muted">0</span> : v === null ? <span class="muted">unknown</span> : <Signed v={v} />);
 
+// bills are the forms of a provider's bill, and how they are sent.
+const bills: [string, string, string][] = [
+  ["openai", "application/json", "pages of the costs API, by line item and day; pages of the usage API may stand behind them"],
+  ["anthropic", "application/json", "pages of the cost report, by description and day; pages of the usage report may stand behind them"],
+  ["focus", "text/csv", "one FOCUS CSV, version 1.0 to 1.2"],
+];
+
+// billBytes is what the server takes.
+const billBytes = 16 * 1024 ** 3;
+
 function Bills({ route }: { route: Route }) {
-  const bills = useApi<{ reconciliations: Reconciliation[]; truncated: boolean }>(address("/reconcile", { limit: 50 }));
+  const list = useApi<{ reconciliations: Reconciliation[]; truncated: boolean }>(address("/reconcile", { limit: 50 }));
   const id = route.q.get("bill") || undefined;
   const bill = useApi<Reconciled>(id && address("/reconcile", { id, limit: 200 }));
   return (
     <Card title="Bills of providers" note="What was compared, for every tenant. The parts of a difference sum to it." wide>
-      <Loaded of={bills}>
+      <Compare done={(id) => (list.reload(), navigate(route, { bill: id }))} />
+      <Loaded of={list}>
         {(a) => (
           <>
             <Table
               label="Bills"
               rows={a.reconciliations}
               keyOf={(r) => r.id}
-              empty={<>No bill was compared. <code>flyball reconcile openai costs.json</code> lays one beside what was booked.</>}
+              empty="No bill was compared."
               columns={[
                 { head: "bill", long: true, cell: (r) => <a href={href("finance", { ...Object.fromEntries(route.q), bill: r.id })} aria-current={r.id === id ? "true" : undefined}>{r.source}, {r.from} to {r.to}</a> },
                 ...(parts as Column<Reconciliation>[]),
@@ -331,28 +420,123 @@ function Bills({ route }: { route: Route }) {
       {id && (
         <>
           <h3>The bill by day and item</h3>
-          <Loaded of={bill}>
-            {(a) => (
-              <>
-                <Table
-                  label="The bill by day and item"
-                  rows={a.rows}
-                  keyOf={(r) => JSON.stringify([r.day, r.provider, r.model, r.item])}
-                  empty="Neither side has anything on these days."
-                  columns={[
-                    { head: "model or item", cell: (r) => <Name v={r.model || r.item} /> },
-                    { head: "day (UTC)", cell: (r) => r.day },
-                    ...(parts as Column<(typeof a.rows)[number]>[]),
-                    { head: "ours may lack", num: true, hint: "by calls without a price or usage, at the mean of the others", cell: (r) => <USD v={r.error_usd} /> },
-                    { head: "not in ours", long: true, cell: (r) => <Doubts of={[[r.unpriced, "without a price"], [r.unknown, "of unknown usage"], [r.estimated, "estimated"], [r.sampled, "from sampled traces"]]} /> },
-                  ]}
-                />
-                {a.truncated && <p class="note">Only the first {a.rows.length} rows are shown. <code>flyball reconcile show {id} --csv</code> prints every one.</p>}
-              </>
-            )}
-          </Loaded>
+          <Loaded of={bill}>{(a) => <Bill a={a} />}</Loaded>
         </>
       )}
     </Card>
+  );
+}
+
+// Bill is one comparison, as the command line prints it.
+function Bill({ a }: { a: Reconciled }) {
+  const foreign = a.reconciliation.currency !== "USD";
+  const converted: Column<BillRow>[] = [
+    { head: `theirs, ${a.reconciliation.currency}`, num: true, cell: (r) => <USD v={r.theirs} /> },
+    { head: "rate", cell: (r) => (r.rate ? `${r.rate.usd} of ${r.rate.of} in ${r.rate.source}` : <span class="muted">none needed</span>) },
+  ];
+  return (
+    <>
+      <Table
+        label="The bill by day and item"
+        rows={a.rows}
+        keyOf={(r) => JSON.stringify([r.day, r.provider, r.model, r.item])}
+        empty="Neither side has anything on these days."
+        columns={[
+          { head: "model or item", cell: (r) => <Name v={r.model || r.item} /> },
+          { head: "day (UTC)", cell: (r) => r.day },
+          ...(parts as Column<BillRow>[]),
+          ...(foreign ? converted : []),
+          { head: "ours may lack", num: true, hint: "by calls without a price or usage, at the mean of the others", cell: (r) => <USD v={r.error_usd} /> },
+          { head: "not in ours", long: true, cell: (r) => <Doubts of={[[r.unpriced, "without a price"], [r.unknown, "of unknown usage"], [r.estimated, "estimated"], [r.sampled, "from sampled traces"]]} /> },
+          { head: "split by", hint: "which tokens told price from volume", cell: (r) => r.split_by || <span class="muted">not split</span> },
+        ]}
+      />
+      {a.rows.some((r) => r.split_by === "totals") && <p class="note">Split by totals: the bill does not tell cost and tokens of each kind there, so that another mix of kinds counts as price.</p>}
+      {a.rows.some((r) => r.priced_usd === null) && <p class="note">The bill has no tokens for some rows, so it is not known whether price or volume differs there. Compare it again with the pages of the usage report behind it.</p>}
+      {a.truncated && <p class="note">Only the first {a.rows.length} rows are shown. <code>flyball reconcile show {a.reconciliation.id} --csv</code> prints every one.</p>}
+    </>
+  );
+}
+
+// Compare sends a provider's bill to be compared with what was booked.
+function Compare({ done }: { done: (id: string) => void }) {
+  const [source, setSource] = useState("openai");
+  const [stop, setStop] = useState<AbortController>();
+  const [error, setError] = useState<Problem>();
+  const [before, setBefore] = useState<FormData>(); // a bill that was compared before
+  const about = useId();
+  const [, type, form] = bills.find(([name]) => name === source)!;
+  useEffect(() => () => stop?.abort(), [stop]);
+  const send = async (f: FormData, again: boolean) => {
+    const files = f.getAll("file") as File[];
+    const day = (name: string) => String(f.get(name)) || undefined;
+    setError(undefined);
+    setBefore(undefined);
+    const size = files.reduce((n, file) => n + file.size, 0);
+    if (size > billBytes) return setError(new Problem(0, `These are ${bytes(size)}; a bill has at most ${bytes(billBytes)}. Split it by days.`));
+    if (source === "focus" && files.length > 1) return setError(new Problem(0, "A FOCUS file has one header; choose one file."));
+    const ctl = new AbortController();
+    setStop(ctl);
+    try {
+      const a = await upload<Reconciled>(address("/reconcile", { source, from: day("from"), to: day("to"), again: again ? "true" : undefined }), files, type, ctl.signal);
+      if (a.already) setBefore(f);
+      say(a.already ? "This bill was compared before." : `The bill was compared; theirs less ours is ${a.reconciliation.difference_usd} USD.`);
+      done(a.reconciliation.id);
+    } catch (e) {
+      if (!ctl.signal.aborted) setError(e instanceof Problem ? e : new Problem(0, String(e)));
+    }
+    setStop(undefined);
+  };
+  return (
+    <details>
+      <summary>Compare a bill</summary>
+      <form
+        class="inline"
+        aria-label="Compare a bill"
+        onSubmit={(e) => {
+          e.preventDefault();
+          void send(new FormData(e.currentTarget), false);
+        }}
+      >
+        <label>
+          bill of{" "}
+          <select value={source} onChange={(e) => (setSource(e.currentTarget.value), setBefore(undefined))}>
+            {bills.map(([name]) => (
+              <option key={name}>{name}</option>
+            ))}
+          </select>
+        </label>
+        <label>
+          file
+          <input type="file" name="file" required multiple={source !== "focus"} accept={source === "focus" ? ".csv,text/csv" : ".json,application/json"} aria-describedby={about} />
+        </label>
+        <label>
+          from day (UTC) <input type="date" name="from" />
+        </label>
+        <label>
+          to, exclusive <input type="date" name="to" />
+        </label>
+        <button type="submit" class="primary" disabled={!!stop}>
+          {stop ? "Comparing …" : "Compare"}
+        </button>
+        {stop && (
+          <button type="button" onClick={() => stop.abort()}>
+            Cancel
+          </button>
+        )}
+      </form>
+      <p class="note" id={about}>
+        The file holds {form}. Without days it is about those of the file. It is sent to this server only, and what is kept of it are the sums.
+      </p>
+      {before && (
+        <p>
+          This file was compared before; that comparison is shown below.{" "}
+          <button type="button" onClick={() => send(before, true)}>
+            Compare it with what is known now
+          </button>
+        </p>
+      )}
+      {error && <Failure error={error} />}
+    </details>
   );
 }
