@@ -437,10 +437,10 @@ func (l *Loop) presented(r *http.Request) error {
 	now := time.Now()
 	l.event(Event{At: now.UTC(), Kind: "limiter", Action: "epoch", Reason: "a limiter has version " + v.String() + " and this server " + l.current.String() + ": the local store is older than what was published"})
 	l.current, l.ceiling = directive.Version{Epoch: v.Epoch + 1}, 0
-	if err := l.reserveRevisions(); err != nil {
+	l.book.noNewUntil = now.Add(leaseTTL)
+	if err := l.reserveRevisions(); err != nil { // makes the pause durable with the epoch
 		return err
 	}
-	l.book.noNewUntil = now.Add(leaseTTL)
 	return l.resetSet()
 }
 

@@ -88,8 +88,8 @@ type book struct {
 	closed     map[string]int64 // settled or released since the last checkpoint, at unix seconds
 	saved      []string         // those of them that are on their way into the store
 	seen       seen
-	next       int64 // earliest expiry
-	noNewUntil time.Time
+	next       int64     // earliest expiry
+	noNewUntil time.Time // leases of before a restore may be in use until then
 }
 
 func (b *book) init() {

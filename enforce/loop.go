@@ -156,7 +156,7 @@ type applied struct {
 
 // Names in the local store.
 const (
-	keyMeta    = "enforce/meta"    // decided, epoch and revisions set aside
+	keyMeta    = "enforce/meta"    // decided, epoch, revisions set aside, and until when no lease is given out
 	keyApplied = "enforce/applied" // what the accounts in the store stand at
 	keySecret  = "enforce/secret"
 	keyPolicy  = "enforce/policy/"
@@ -223,7 +223,7 @@ func (l *Loop) node(name string) ([]byte, error) {
 
 // restore reads position, version, policy, directives, kill switch and leases.
 func (l *Loop) restore() error {
-	meta, err := l.numbers(keyMeta, 3)
+	meta, err := l.numbers(keyMeta, 4)
 	if err != nil {
 		return err
 	}
@@ -237,6 +237,10 @@ func (l *Loop) restore() error {
 		// A store that is new may follow one that is lost: the time of its birth is above
 		// every earlier one's.
 		l.current.Epoch = uint64(time.Now().Unix())
+	}
+	if now := time.Now(); meta[3] != 0 {
+		// The clock may have been set back since: a pause is never longer than it was.
+		l.book.noNewUntil = now.Add(min(leaseTTL, time.Unix(0, int64(meta[3])).Sub(now)))
 	}
 	if err := l.restorePolicy(); err != nil {
 		return err
@@ -302,6 +306,9 @@ func (l *Loop) putMeta(b *state.Batch, decided uint64) error {
 	var v []byte
 	for _, n := range []uint64{decided, l.current.Epoch, l.ceiling} {
 		v = binary.AppendUvarint(v, n)
+	}
+	if until := l.book.noNewUntil; !until.IsZero() {
+		v = binary.AppendUvarint(v, uint64(until.UnixNano()))
 	}
 	return b.Put(keyMeta, v)
 }
@@ -396,7 +403,9 @@ func (l *Loop) Lost() error {
 		l.book.changed[p.ID] = true
 	}
 	l.chunk = 0
-	if err := l.saveBook(b); err != nil {
+	// Nor is it known what was leased meanwhile.
+	l.book.noNewUntil = time.Now().Add(leaseTTL)
+	if err := errors.Join(l.saveBook(b), l.putMeta(b, l.stored)); err != nil {
 		return err
 	}
 	if err := b.Commit(true); err != nil {

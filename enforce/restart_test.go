@@ -1,0 +1,87 @@
+package enforce
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/flyball/flyball/enforce/directive"
+)
+
+const capPolicy = `guards:
+  - {name: cap, scope: [tenant], measure: cost, window: {calendar: month, tz: UTC}, limit: "1000", ladder: [{at: 100%, do: soft_block}], outcome: pause, mode: enforce}
+`
+
+// TestPauseAfterEpochOutlastsRestart: leases of before a restore may still be in use for a
+// minute, whether or not the server restarts meanwhile.
+func TestPauseAfterEpochOutlastsRestart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newScript(t, t.TempDir())
+		s.policy = []byte(capPolicy)
+		s.start()
+		defer func() { _ = s.store.Close() }()
+		reserve := func() error {
+			_, _, err := s.loop.Reserve(t.Context(), []directive.Call{{Tenant: "t-1", Model: "m-5"}}, "k")
+			return err
+		}
+		paused := func(what string, left time.Duration) {
+			t.Helper()
+			var in InputError
+			if err := reserve(); !errors.As(err, &in) || in.Status != http.StatusServiceUnavailable || in.RetryAfter != left {
+				t.Errorf("%s: %v, want 503 and to come back after %s", what, err, left)
+			}
+		}
+		if err := reserve(); err != nil {
+			t.Fatal(err)
+		}
+		ahead := directive.Version{Epoch: s.loop.current.Epoch + 3, Revision: 7}
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.Header.Set("Flyball-Version", ahead.String())
+		r.Header.Set("Flyball-Token", s.loop.sign(ahead))
+		if err := s.loop.presented(r); err != nil {
+			t.Fatal(err)
+		}
+		paused("at once", leaseTTL)
+		time.Sleep(20 * time.Second)
+		s.start()
+		if !ahead.Less(s.loop.current) {
+			t.Errorf("version %s after the restart, want one above %s", s.loop.current, ahead)
+		}
+		paused("after a restart", leaseTTL-20*time.Second)
+		time.Sleep(leaseTTL - 21*time.Second)
+		s.start()
+		paused("after another restart", time.Second)
+		time.Sleep(time.Second)
+		s.start()
+		if err := reserve(); err != nil {
+			t.Errorf("after the pause: %v", err)
+		}
+	})
+}
+
+// TestPauseAfterLostEntries: what was leased between the local store and the log is not known
+// either, so nothing is given out until it has run out.
+func TestPauseAfterLostEntries(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newScript(t, t.TempDir())
+		s.policy = []byte(capPolicy)
+		s.start()
+		defer func() { _ = s.store.Close() }()
+		s.run(0, "entry tenant=t-1 cost=1", nil)
+		s.run(0, "checkpoint", nil)
+		s.run(0, "reserve a key=k tenant=t-1 model=m-5 -> allow", nil)
+		s.run(0, "lose", nil)
+		for _, restart := range []bool{false, true} {
+			if restart {
+				s.start()
+			}
+			var in InputError
+			if _, _, err := s.loop.Reserve(t.Context(), []directive.Call{{Tenant: "t-1", Model: "m-5"}}, "k"); !errors.As(err, &in) || in.Status != http.StatusServiceUnavailable {
+				t.Errorf("restarted %v: %v, want 503", restart, err)
+			}
+		}
+		time.Sleep(leaseTTL)
+		s.run(0, "reserve b key=k tenant=t-1 model=m-5 -> allow", nil)
+	})
+}
