@@ -56,6 +56,7 @@ type effects struct {
 	upsert   map[string]*live
 	remove   map[string]*live
 	kill     bool
+	notes    bool // what the switch remembers has changed, of which limiters are told nothing
 	critical bool
 	events   []Event
 	pages    []page.Page
@@ -63,7 +64,7 @@ type effects struct {
 }
 
 func (f *effects) empty() bool {
-	return len(f.upsert)+len(f.remove)+len(f.events)+len(f.pages)+len(f.delete) == 0 && !f.kill && !f.critical
+	return len(f.upsert)+len(f.remove)+len(f.events)+len(f.pages)+len(f.delete) == 0 && !f.kill && !f.notes && !f.critical
 }
 
 // judgeTouched looks at every account that the record changed.
@@ -528,7 +529,7 @@ func (l *Loop) flush() error {
 			return err
 		}
 	}
-	if f.kill {
+	if f.kill || f.notes {
 		if err := l.putKill(b); err != nil {
 			return err
 		}

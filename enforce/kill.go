@@ -24,11 +24,11 @@ type killState struct {
 	Auto      bool      `json:"auto"`                // it tripped by itself
 	Suspended time.Time `json:"suspended,omitempty"` // somebody turned it off: no trip until then, or until spend was under the limit once
 	Paged     string    `json:"paged,omitempty"`
+	Shadowed  int64     `json:"shadowed,omitempty"` // hour since 1970 in which warn mode said so last
 	// Revised is the version in which it was published last.
 	Revised directive.Version `json:"revised"`
 
 	received int64 // of the span, or the request, that is being decided about, unix ms; 0 where there is none
-	shadowed int64 // hour in which warn mode said so last
 	history  history
 	hourMax  schema.Sum // what the trailing hour may cost
 	dayMax   schema.Sum // what today may cost
@@ -205,15 +205,16 @@ func (l *Loop) judgeKill(now time.Time) error {
 	case why == "":
 		if !l.kill.Suspended.IsZero() {
 			l.kill.Suspended = time.Time{}
-			l.effects.kill = true // so that it is stored
+			l.effects.notes = true
 		}
 		if !l.kill.On && l.kill.Paged != "" { // warn mode said so
 			l.resolveKill("spend is under the limit again", "nothing", now)
 		}
 	case l.kill.On || now.Before(l.kill.Suspended):
 	case p.Mode == "warn":
-		if hour := now.Unix() / 3600; hour != l.kill.shadowed {
-			l.kill.shadowed = hour
+		// What is decided about an entry may lag behind the clock over the end of an hour.
+		if hour := now.Unix() / 3600; hour != l.kill.Shadowed && hour != l.kill.Shadowed-1 {
+			l.kill.Shadowed, l.effects.notes = hour, true
 			l.event(Event{At: now.UTC(), Kind: "kill", Guard: "kill", Scope: "the whole org", Action: string(directive.Halt), Shadow: true, Reason: why})
 			l.pageKill("warn/"+fmt.Sprint(hour), "Kill switch would trip: "+why, "nothing: the kill switch is in warn mode", now)
 		}
@@ -235,7 +236,7 @@ func (l *Loop) pageKill(id, title, action string, now time.Time) {
 		l.resolveKill("a later page says more", action, now)
 	}
 	if p, ok := l.killPage("kill/"+id, title, action, now); ok {
-		l.kill.Paged = p.ID
+		l.kill.Paged, l.effects.notes = p.ID, true
 		l.effects.pages = append(l.effects.pages, p)
 	}
 }
@@ -246,7 +247,7 @@ func (l *Loop) resolveKill(why, action string, now time.Time) {
 		l.effects.pages = append(l.effects.pages, p)
 	}
 	l.kill.Paged = ""
-	l.effects.kill = true
+	l.effects.notes = true
 }
 
 func (l *Loop) killPage(alert, title, action string, now time.Time) (page.Page, bool) {

@@ -85,3 +85,38 @@ func TestPauseAfterLostEntries(t *testing.T) {
 		s.run(0, "reserve b key=k tenant=t-1 model=m-5 -> allow", nil)
 	})
 }
+
+// TestKillWarnsOnceAnHour: what the kill switch would have done in warn mode is said once in
+// an hour and its page is resolved, whether or not the server restarts or crashes meanwhile.
+func TestKillWarnsOnceAnHour(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 11, 2, 10, 30, 0, 0, time.UTC)))
+		s := newScript(t, t.TempDir())
+		s.policy = []byte("guards: []\nkill: {multiple: 3, floor: \"10\", mode: warn, page: [oncall]}\n")
+		s.start()
+		defer func() { _ = s.store.Close() }()
+		for _, line := range []string{
+			"entry tenant=t-1 cost=40", "expect events kind=kill count=1", "expect pages new=1 firing=1",
+			"crash", "after 1s", "entry tenant=t-1 cost=1", "expect events kind=kill count=1",
+			"restart", "after 10m", "entry tenant=t-1 cost=1", "expect events kind=kill count=1", "expect pages new=0",
+			"at 2026-11-02T11:00:01Z", "expect events kind=kill count=2", "expect pages new=2 firing=1 resolved=1",
+			"restart", "entry tenant=t-1 cost=1", "expect events kind=kill count=2",
+			"at 2026-11-02T12:05:00Z", "expect events kind=kill count=2", "expect pages new=1 resolved=1",
+		} {
+			s.run(0, line, nil)
+		}
+		// Calls of a batch are recorded before the end of an hour and decided about after it.
+		s.run(0, "entry tenant=t-1 cost=40", nil)
+		s.run(0, "expect events kind=kill count=3", nil)
+		s.loop.mu.Lock()
+		err := s.loop.judgeKill(time.Date(2026, 11, 2, 11, 59, 59, 0, time.UTC))
+		if err == nil {
+			err = s.loop.flush()
+		}
+		s.loop.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.run(0, "expect events kind=kill count=3", nil)
+	})
+}
