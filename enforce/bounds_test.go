@@ -1,13 +1,18 @@
 package enforce
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"math/big"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
 
 	"github.com/flyball/flyball/enforce/directive"
 	"github.com/flyball/flyball/schema"
@@ -150,4 +155,160 @@ func TestFloat(t *testing.T) {
 			t.Errorf("%s is %g, want %g", s, got, want)
 		}
 	}
+}
+
+// TestKeysShareLeasesAndLimiters: a key that takes all it can get, of leases, of reported
+// calls and of limiters' ids, leaves room for others, is told what to do, and gets more when
+// it has done so. Senders without keys are one.
+func TestKeysShareLeasesAndLimiters(t *testing.T) {
+	s := newScript(t, t.TempDir())
+	s.policy = []byte(capPolicy)
+	s.start()
+	defer func() { _ = s.store.Close() }()
+	secrets := map[string]string{}
+	var keys []schema.Key
+	for _, name := range []string{"greedy", "other", "third"} {
+		secret, sum := schema.NewSecret()
+		secrets[name] = secret
+		keys = append(keys, schema.Key{Name: name, SHA256: sum, Role: schema.KeyLimiter, Tenant: "t-1"})
+	}
+	ring, err := schema.NewKeyring(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var router http.Handler
+	const places = 64
+	open := func() { // as after a restart
+		t.Helper()
+		s.start()
+		s.loop.book.most, s.loop.limiters.most = places, places
+		gin.SetMode(gin.TestMode)
+		r := gin.New()
+		s.loop.Mount(r, func() *schema.Keyring { return ring }, nil)
+		router = r
+	}
+	send := func(key, path string, body any) (int, http.Header, string) {
+		t.Helper()
+		b, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1/api/v1"+path, strings.NewReader(string(b)))
+		r.Header.Set("Content-Type", "application/json")
+		if key != "" {
+			r.Header.Set("Authorization", "Bearer "+secrets[key])
+		} else {
+			r.RemoteAddr = "127.0.0.1:4711"
+		}
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, r)
+		return w.Code, w.Header(), w.Body.String()
+	}
+	refused := func(what string, want, code int, h http.Header, text string, says ...string) {
+		t.Helper()
+		if code != want || h.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: %d %s %s, want problem+json of %d", what, code, h.Get("Content-Type"), text, want)
+		}
+		for _, word := range says {
+			if !strings.Contains(text, word) {
+				t.Errorf("%s: it does not say %q: %s", what, word, text)
+			}
+		}
+	}
+	call := directive.Call{Tenant: "t-1", Model: "m-5"}
+	var leases []string
+	reserve := func(key string) (int, http.Header, string) {
+		t.Helper()
+		code, h, text := send(key, "/reserve", call)
+		var got struct{ Lease string }
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
+			t.Fatal(err)
+		}
+		if code == http.StatusOK {
+			leases = append(leases, got.Lease)
+		}
+		return code, h, text
+	}
+	open()
+	fill := func(key string) (n int) {
+		for code := 0; ; n++ {
+			if code, _, _ = reserve(key); code != http.StatusOK {
+				return n
+			}
+		}
+	}
+	if n := fill("greedy"); n != places/2 {
+		t.Errorf("one key gets %d of %d leases, want half", n, places)
+	}
+	open()
+	code, h, text := reserve("greedy")
+	refused("a lease too many, after a restart", http.StatusTooManyRequests, code, h, text, "greedy", "settle or release", "32 of 64")
+	if h.Get("Retry-After") != "5" {
+		t.Errorf("Retry-After is %q", h.Get("Retry-After"))
+	}
+	if err := s.loop.Charge(call, Settlement{Tokens: map[string]uint64{"input": 1}}, 0, "greedy"); err == nil {
+		t.Error("a gateway's report of the same key is taken beside its leases")
+	}
+	code, h, text = send("other", "/reserve", map[string]any{"plan": make([]directive.Call, places/2+1)})
+	refused("a plan of more than there are places", http.StatusTooManyRequests, code, h, text, "other")
+	if n := fill("other"); n != places/4 {
+		t.Errorf("a second key gets %d leases, want %d", n, places/4)
+	}
+	if n := fill("third"); n == 0 {
+		t.Error("a third key gets no lease")
+	}
+	// Who gives back gets again.
+	for _, l := range leases[:places/2] {
+		if code, _, text := send("greedy", "/leases/"+l+"/release", map[string]any{}); code != http.StatusOK {
+			t.Fatal(code, text)
+		}
+	}
+	if n := fill("greedy"); n == 0 {
+		t.Error("who gave leases back gets none")
+	}
+
+	ack := func(key, id string) (int, http.Header, string) {
+		t.Helper()
+		v := s.loop.current
+		return send(key, "/limiters/"+id+"/ack", map[string]any{"epoch": v.Epoch, "revision": v.Revision, "token": s.loop.sign(v)})
+	}
+	join := func(key string) (n int) {
+		t.Helper()
+		for ; n <= places; n++ {
+			if code, _, _ := ack(key, fmt.Sprint(key, "-", n)); code != http.StatusNoContent {
+				break
+			}
+		}
+		return n
+	}
+	if n := join("greedy"); n != places/2 {
+		t.Errorf("one key gets %d of %d limiters, want half", n, places)
+	}
+	if _, err := s.loop.checkpoint(true); err != nil {
+		t.Fatal(err)
+	}
+	open()
+	code, h, text = ack("greedy", "one-more")
+	refused("a limiter too many, after a restart", http.StatusConflict, code, h, text, "greedy", "keeps its id", "32 of 64")
+	if code, _, text := ack("greedy", "greedy-0"); code != http.StatusNoContent {
+		t.Errorf("a limiter that is known: %d %s", code, text)
+	}
+	if n := join("other"); n != places/4 {
+		t.Errorf("a second key gets %d limiters, want %d", n, places/4)
+	}
+	// Limiters that are not heard of leave their places.
+	s.loop.mu.Lock()
+	s.loop.limiters.pass(time.Now().Add(25 * time.Hour))
+	s.loop.mu.Unlock()
+	if n := join("greedy"); n != places/2 {
+		t.Errorf("after a day without a word a key gets %d limiters, want %d", n, places/2)
+	}
+
+	ring = nil // no keys: all of this machine are one
+	open()
+	if n := fill(""); n == 0 || n > places/2 {
+		t.Errorf("without keys %d leases", n)
+	}
+	code, h, text = reserve("")
+	refused("without keys", http.StatusTooManyRequests, code, h, text, schema.LocalKey.Name)
 }

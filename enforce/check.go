@@ -41,6 +41,10 @@ func gone(format string, args ...any) error {
 	return InputError{Status: http.StatusGone, Detail: fmt.Sprintf(format, args...)}
 }
 
+func tooMany(after time.Duration, format string, args ...any) error {
+	return InputError{Status: http.StatusTooManyRequests, Detail: fmt.Sprintf(format, args...), RetryAfter: after}
+}
+
 func unavailable(after time.Duration, format string, args ...any) error {
 	return InputError{Status: http.StatusServiceUnavailable, Detail: fmt.Sprintf(format, args...), RetryAfter: after}
 }
@@ -404,11 +408,11 @@ func (l *Loop) Charge(c directive.Call, u Settlement, cost schema.Money, key str
 	defer l.mu.Unlock()
 	l.forget.Rename(c.Tenant, &c.User)
 	now := time.Now()
-	if len(l.book.leases) >= maxLeases {
-		return unavailable(time.Second, "there are %d open leases", maxLeases)
-	}
 	if l.book.seen.call(&c, u.ResponseID) {
 		return nil // the span came first
+	}
+	if err := l.book.leave(key, 1); err != nil {
+		return err
 	}
 	var id [16]byte
 	_, _ = rand.Read(id[:])

@@ -23,7 +23,7 @@ func TestOvershoot(t *testing.T) {
 	if o == nil || o.USD != "1.2" || o.PerSecond != "0.2" || o.ExportDelay != 5*time.Second || o.IdentityDelay != time.Second {
 		t.Fatalf("got %+v", o)
 	}
-	l.limiters.byID["l"] = &limiter{Took: 500 * time.Millisecond}
+	l.limiters.put(&limiter{ID: "l", Took: 500 * time.Millisecond})
 	if o = l.overshoot(g, a); o.USD != "1.3" {
 		t.Errorf("with half a second of propagation: %+v", o)
 	}

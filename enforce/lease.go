@@ -21,12 +21,12 @@ import (
 
 // How long promises stay.
 const (
-	leaseTTL      = time.Minute      // without a heartbeat
-	leaseGrace    = 30 * time.Minute // longest call and 10 minutes: then nobody will report it any more
-	holdTTL       = 10 * time.Minute // until a reported call without a span becomes an entry of its own
-	giveUpPosting = time.Hour        // a reported call that nobody takes
-	lateSettle    = 24 * time.Hour   // after a lease ran out, until it cannot be settled any more
-	maxLeases     = 1_000_000
+	leaseTTL      = time.Minute       // without a heartbeat
+	leaseGrace    = 30 * time.Minute  // longest call and 10 minutes: then nobody will report it any more
+	holdTTL       = 10 * time.Minute  // until a reported call without a span becomes an entry of its own
+	giveUpPosting = time.Hour         // a reported call that nobody takes
+	lateSettle    = 24 * time.Hour    // after a lease ran out, until it cannot be settled any more
+	maxLeases     = 1_000_000         // of all keys
 	maxValue      = 1024              // bytes of a name or an id of a call
 	maxTokens     = 1_000_000_000_000 // of one count of a call: beyond, it is a mistake
 )
@@ -82,6 +82,8 @@ func pendingOf(p ledger.Pending) pendingJSON {
 // book is every promise.
 type book struct {
 	leases     map[string]*promise // by id, holds too
+	of         map[string]int      // how many of them each key has
+	most       int                 // of them
 	bySpan     map[string]*promise
 	byResponse map[string]*promise
 	changed    map[string]bool
@@ -93,8 +95,36 @@ type book struct {
 }
 
 func (b *book) init() {
+	b.most, b.of = maxLeases, map[string]int{}
 	b.leases, b.bySpan, b.byResponse, b.changed, b.closed = map[string]*promise{}, map[string]*promise{}, map[string]*promise{}, map[string]bool{}, map[string]int64{}
 	b.seen.has = map[uint64]bool{}
+}
+
+// fair reports whether a key that has own of all may have n more: together no more than
+// are left for everybody. So one key has half of what there is at the most, and who has
+// none finds a place whatever others do.
+func fair(own, n, all, most int) bool { return own+n <= most-all }
+
+// leave checks that a key may have n more leases or holds.
+func (b *book) leave(key string, n int) error {
+	if own := b.of[key]; !fair(own, n, len(b.leases), b.most) {
+		return tooMany(5*time.Second, "key %s has %d open leases and reported calls without a span, and may have no more than are left for all keys, %d of %d: settle or release leases whose calls are done, send their spans, and come back", key, own, max(0, b.most-len(b.leases)), b.most)
+	}
+	return nil
+}
+
+func (b *book) put(p *promise) {
+	b.leases[p.ID] = p
+	b.of[p.Key]++
+	b.index(p)
+}
+
+func (b *book) take(p *promise) {
+	delete(b.leases, p.ID)
+	if b.of[p.Key]--; b.of[p.Key] == 0 {
+		delete(b.of, p.Key)
+	}
+	b.unindex(p)
 }
 
 func (b *book) holds() (n int) {
@@ -187,9 +217,8 @@ func (l *Loop) addPromise(p *promise) error {
 			return err
 		}
 	}
-	l.book.leases[p.ID] = p
+	l.book.put(p)
 	l.book.changed[p.ID] = true
-	l.book.index(p)
 	if l.book.next == 0 || p.Expires < l.book.next {
 		l.book.next = p.Expires
 	}
@@ -206,9 +235,8 @@ func (l *Loop) dropPromise(p *promise) error {
 			return err
 		}
 	}
-	delete(l.book.leases, p.ID)
+	l.book.take(p)
 	l.book.changed[p.ID] = true
-	l.book.unindex(p)
 	return nil
 }
 
@@ -436,8 +464,7 @@ func (l *Loop) restoreBook() error {
 				return err
 			}
 		}
-		l.book.leases[p.ID] = p
-		l.book.index(p)
+		l.book.put(p)
 		if l.book.next == 0 || p.Expires < l.book.next {
 			l.book.next = p.Expires
 		}
@@ -478,8 +505,8 @@ func (l *Loop) reserve(calls []directive.Call, key string) (leases []Lease, answ
 	if now.Before(l.book.noNewUntil) {
 		return nil, nil, 0, unavailable(l.book.noNewUntil.Sub(now), "leases of before a restore may still be in use")
 	}
-	if len(l.book.leases)+len(calls) > maxLeases {
-		return nil, nil, 0, unavailable(time.Second, "there are %d open leases", maxLeases)
+	if err := l.book.leave(key, len(calls)); err != nil {
+		return nil, nil, 0, err
 	}
 	var made []*promise
 	granted := false

@@ -18,6 +18,8 @@ import (
 // limiters is who enforces, and what each has acknowledged.
 type limiters struct {
 	byID      map[string]*limiter
+	of        map[string]int  // how many of them each key has
+	most      int             // of them
 	changed   map[string]bool // limiters that differ from what the store has
 	published map[string]bool // directives that limiters were told of
 	recent    []issue         // what was published lately, the oldest first
@@ -68,13 +70,14 @@ type issue struct {
 }
 
 func (m *limiters) init() {
+	m.most, m.of = maxLimiters, map[string]int{}
 	m.byID, m.changed, m.published = map[string]*limiter{}, map[string]bool{}, map[string]bool{}
 }
 
 const (
 	keepIssues    = 4096
 	limiterActive = 5 * time.Minute
-	maxLimiters   = 10_000
+	maxLimiters   = 10_000 // of all keys
 	keepAcks      = 64
 	saveSeen      = time.Minute // how old the store's word may be on when a limiter was heard of
 )
@@ -111,9 +114,27 @@ func (m *limiters) restore(store *state.Store) error {
 			return fmt.Errorf("read limiter %s: %w", name, err)
 		}
 		x.saved = x.At
-		m.byID[x.ID] = x
+		m.put(x)
 		return nil
 	})
+}
+
+// put adds a limiter, in place of the one of the same id.
+func (m *limiters) put(x *limiter) {
+	m.take(x.ID)
+	m.byID[x.ID] = x
+	m.of[x.Key]++
+}
+
+func (m *limiters) take(id string) {
+	x := m.byID[id]
+	if x == nil {
+		return
+	}
+	delete(m.byID, id)
+	if m.of[x.Key]--; m.of[x.Key] == 0 {
+		delete(m.of, x.Key)
+	}
 }
 
 func (m *limiters) issued(id string, v directive.Version, received, ended int64, at time.Time) {
@@ -132,7 +153,7 @@ func (m *limiters) about(h *live) {
 func (m *limiters) pass(now time.Time) {
 	for id, x := range m.byID {
 		if now.Sub(x.At) > 24*time.Hour {
-			delete(m.byID, id)
+			m.take(id)
 			m.changed[id] = true
 		}
 	}
@@ -220,14 +241,15 @@ func (l *Loop) Acknowledge(id string, key schema.Key, a Ack) error {
 	case l.current.Less(a.Version):
 		l.metrics.acks.WithLabelValues("ahead").Inc()
 		return badInput("version %s was not published; this service is at %s", a.Version, l.current)
-	case x == nil && len(l.limiters.byID) >= maxLimiters:
-		return badInput("there are %d limiters already", maxLimiters)
+	case x == nil && !fair(l.limiters.of[key.Name], 1, len(l.limiters.byID), l.limiters.most):
+		l.metrics.acks.WithLabelValues("too_many").Inc()
+		return conflict("key %s has %d limiters, and may have no more than are left for all keys, %d of %d: a limiter keeps its id when it starts again, and one that is not heard of for a day leaves its place", key.Name, l.limiters.of[key.Name], l.limiters.most-len(l.limiters.byID), l.limiters.most)
 	case x != nil && x.Key != key.Name && l.exists(x.Key, now):
 		l.metrics.acks.WithLabelValues("foreign").Inc()
 		return forbidden("limiter %s belongs to the key %s", id, x.Key)
 	case x == nil || x.Key != key.Name:
 		x = &limiter{ID: id, Key: key.Name, First: now}
-		l.limiters.byID[id] = x
+		l.limiters.put(x)
 		l.event(Event{At: now.UTC(), Kind: "limiter", Action: "follows", Actor: id, Reason: "first acknowledgement, with key " + key.Name})
 	}
 	before := x.Acked

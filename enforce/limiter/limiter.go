@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -364,8 +365,9 @@ const callTimeout = 10 * time.Second
 
 // ServiceError is an answer of the service that is no success.
 type ServiceError struct {
-	Status int
-	Detail string
+	Status     int
+	Detail     string
+	RetryAfter time.Duration // 0 where it did not say
 }
 
 func (e *ServiceError) Error() string {
@@ -391,7 +393,8 @@ func (l *Limiter) post(ctx context.Context, path string, body, answer any) error
 	if resp.StatusCode >= 300 {
 		var p struct{ Detail string }
 		_ = json.Unmarshal(b, &p)
-		return &ServiceError{resp.StatusCode, p.Detail}
+		after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+		return &ServiceError{resp.StatusCode, p.Detail, time.Duration(max(0, min(after, 3600))) * time.Second}
 	}
 	if answer == nil {
 		return nil

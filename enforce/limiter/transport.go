@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -203,9 +204,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 				go t.release(x)
 			}
 			return nil, r.Context().Err()
-		case errors.As(err, &refused) && (refused.Status == http.StatusBadRequest || refused.Status == http.StatusForbidden):
-			// The service does not take this call as it is, so nothing would count it.
-			d.Verdict, d.Guard, d.Reason, d.RetryAfter = directive.Deny, "lease", "budget cannot be reserved: "+refused.Detail, 0
+		case errors.As(err, &refused) && slices.Contains([]int{http.StatusBadRequest, http.StatusForbidden, http.StatusTooManyRequests}, refused.Status):
+			// The service does not take this call, as it is or now, so nothing would count it.
+			d.Verdict, d.Guard, d.Reason, d.RetryAfter = directive.Deny, "lease", "budget cannot be reserved: "+refused.Detail, refused.RetryAfter
 			return t.refuse(r, &c, &d), nil
 		case err != nil:
 			// The service is away. What the set says applies, and it admitted the call.

@@ -576,6 +576,14 @@ func TestLease(t *testing.T) {
 	if s, err := send(l, never, chat()); s != 403 || err != nil {
 		t.Errorf("not taken: %d %v", s, err)
 	}
+	// Nor is it made where its key has more leases open than it may: it may come again.
+	l, _ = service(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, `{"detail":"too many leases"}`, http.StatusTooManyRequests)
+	})
+	if s, err := send(l, never, chat()); s != 429 || err != nil {
+		t.Errorf("too many leases: %d %v", s, err)
+	}
 	// The service is away, or does not know the key: the set, which is fresh, admits.
 	for _, status := range []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusUnauthorized} {
 		l, _ = service(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "{}", status) })
