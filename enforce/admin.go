@@ -143,17 +143,7 @@ func (l *Loop) usePolicy(p *Policy) error {
 		}
 	}
 	// What is over a limit that is new or lower is over it now, not after its next call.
-	var err error
-	l.ledger.Each(func(a *ledger.Account) bool {
-		for _, g := range l.byFamily[a.Family] {
-			l.ledger.Advance(a, now)
-			if err = l.judge(g, a, now, false); err != nil {
-				return false
-			}
-		}
-		return true
-	})
-	if err != nil {
+	if err := l.judgeAll(now); err != nil {
 		return err
 	}
 	for i := range p.Guards {
@@ -162,6 +152,20 @@ func (l *Loop) usePolicy(p *Policy) error {
 		}
 	}
 	return nil
+}
+
+// judgeAll looks at every account in memory as it stands at an instant.
+func (l *Loop) judgeAll(now time.Time) (err error) {
+	l.ledger.Each(func(a *ledger.Account) bool {
+		l.ledger.Advance(a, now)
+		for _, g := range l.byFamily[a.Family] {
+			if err = l.judge(g, a, now, false); err != nil {
+				return false
+			}
+		}
+		return true
+	})
+	return err
 }
 
 // all reports whether the directive is that of a limit of zero, which needs no account.

@@ -80,7 +80,7 @@ func Backtest(ctx context.Context, p *Policy, o Options, journal Journal, from, 
 	b.book.init()
 	b.limiters.init()
 	b.light.init()
-	b.kill.history.init()
+	b.kill.history.init(0)
 	b.kill.received = 1
 	test := *p
 	test.Guards = slices.Clone(p.Guards)

@@ -79,3 +79,128 @@ func TestHeadroomBeyondItsLimit(t *testing.T) {
 		t.Errorf("%s: %s", color, why)
 	}
 }
+
+// TestClockAheadAndBack: a clock runs hours ahead and is set right. Guards and the kill switch
+// then count the last real hour as it was, with the calls of meanwhile, and what guards had in
+// force is in force again; all that over restarts too.
+func TestClockAheadAndBack(t *testing.T) {
+	const ahead = 15 * time.Hour // the next day has begun there
+	f := func(restart bool) {
+		t.Helper()
+		bubble(t, func(t *testing.T) {
+			time.Sleep(time.Until(time.Date(2026, 11, 2, 10, 0, 0, 0, time.UTC)))
+			s := newScript(t, t.TempDir())
+			s.policy = []byte(`guards:
+  - {name: rolling, scope: [tenant], measure: cost, window: {rolling: 1h}, limit: "50", ladder: [{at: 100%, do: soft_block}], outcome: pause, mode: enforce}
+  - {name: day, scope: [tenant, user], measure: cost, window: {calendar: day, tz: UTC}, limit: "30", ladder: [{at: 100%, do: soft_block}], outcome: pause, mode: enforce}
+kill: {multiple: 3, floor: "1000", exempt: [critical], mode: enforce}
+`)
+			s.start()
+			defer func() { _ = s.store.Close() }()
+			pass := func(now time.Time) {
+				t.Helper()
+				s.loop.mu.Lock()
+				defer s.loop.mu.Unlock()
+				if err := s.loop.pass(now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			again := func() {
+				t.Helper()
+				if restart {
+					s.run(0, "restart", nil)
+				}
+			}
+			want := func(what, hour string, rolling, day int) {
+				t.Helper()
+				if got := s.loop.kill.history.hour.String(); got != hour {
+					t.Errorf("%s: the last hour cost $%s, want $%s", what, got, hour)
+				}
+				for guard, n := range map[string]int{"rolling": rolling, "day": day} {
+					if got := len(s.loop.Live(func(string) bool { return true }, guard, 10)); got != n {
+						t.Errorf("%s: %d directives of %s hold, want %d", what, got, guard, n)
+					}
+				}
+			}
+			for range 50 {
+				s.run(0, "entry tenant=t-1 user=ann cost=1", nil)
+				time.Sleep(time.Minute)
+			}
+			pass(time.Now())
+			want("before", "50", 1, 1)
+			again()
+			pass(time.Now().Add(ahead))
+			want("ahead", "0", 0, 0)
+			again()
+			for range 5 { // calls that started by a clock that is right
+				e := s.entry(0, map[string]string{"tenant": "t-1", "user": "ann", "cost": "1"})
+				l := s.loop
+				l.mu.Lock()
+				l.ledger.Begin()
+				now := time.Now().Add(ahead).UnixMicro()
+				e.RecordedAt = now
+				if err := l.apply(e, 0, now); err != nil {
+					t.Fatal(err)
+				}
+				l.mu.Unlock()
+				time.Sleep(time.Minute)
+				pass(time.Now().Add(ahead))
+			}
+			want("ahead with calls", "0", 0, 0)
+			again()
+			pass(time.Now())
+			if restart { // what is not in memory is looked at with its next call
+				s.run(0, "entry tenant=t-1 user=ann cost=0", nil)
+			}
+			want("back", "55", 1, 1)
+			pass(time.Now().Add(time.Second))
+			want("after it", "55", 1, 1)
+			time.Sleep(2 * time.Hour)
+			pass(time.Now())
+			want("two hours later", "0", 0, 1)
+			if n := len(s.loop.kill.history.minutes); n > 0 {
+				t.Errorf("%d minutes are kept", n)
+			}
+		})
+	}
+	f(false)
+	f(true)
+}
+
+// TestHistoryIsBounded: calls of long ago neither fill the kill switch's memory nor drive out
+// what a clock that is set right needs.
+func TestHistoryIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var h history
+		h.init(time.Hour)
+		now := time.Date(2026, 11, 2, 10, 0, 0, 0, time.UTC)
+		call := func(start time.Time) {
+			e := &schema.Entry{Sign: 1, RecordedAt: now.UnixMicro()}
+			e.Start, e.Posting.Exposure = start.UnixNano(), 1
+			h.add(e)
+		}
+		h.advance(now.UnixNano())
+		for i := range 10_000 {
+			call(now.Add(-time.Duration(i) * time.Minute))
+		}
+		for i := range 50 { // an hour that comes as one that is over
+			call(now.Add(-3*time.Hour - time.Duration(i)*time.Minute))
+		}
+		if n := len(h.minutes); n > keepMinutes {
+			t.Errorf("%d minutes are kept", n)
+		}
+		if got := h.hour; got != schema.SumOf(60) {
+			t.Errorf("the last hour is %s, want 60 calls", got)
+		}
+		h.advance(now.Add(-3 * time.Hour).UnixNano())
+		if got := h.hour; got != schema.SumOf(60+3*60+50) { // what is after it counts, too
+			t.Errorf("set back the last hour is %s, want %d calls", got, 60+3*60+50)
+		}
+		h.advance(now.UnixNano())
+		time.Sleep(time.Hour)
+		h.advance(now.Add(time.Hour).UnixNano())
+		if n := len(h.minutes); n != 0 || h.hour != (schema.Sum{}) {
+			t.Errorf("%d minutes are left after an hour, and %s", n, h.hour)
+		}
+	})
+}

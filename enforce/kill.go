@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 	"strconv"
@@ -38,9 +39,12 @@ type killState struct {
 // history is what the org spent: by minute for the trailing hour, by quarter of an
 // hour for the weeks that say what is usual.
 type history struct {
-	minutes  map[int64]schema.Sum
+	minutes  map[int64]spent
 	quarters map[int64]schema.Sum
-	hour     schema.Sum // of minutes
+	hour     schema.Sum // of minutes that began after left
+	left     int64      // unix nanoseconds
+	keep     time.Duration
+	began    time.Time
 	day      schema.Sum // since midnight UTC
 	today    int64
 	dirty    map[slot]bool
@@ -52,9 +56,22 @@ type slot struct {
 	at     int64
 }
 
-func (h *history) init() {
-	h.minutes, h.quarters, h.dirty = map[int64]schema.Sum{}, map[int64]schema.Sum{}, map[slot]bool{}
+// spent is a minute's sum, and when it changed last: how long after began, by a clock that
+// nobody sets.
+type spent struct {
+	schema.Sum
+	changed time.Duration
 }
+
+// init begins a history. keep is how long after its last change a minute that left the
+// trailing hour may be part of it again, since the clock was ahead and is set right.
+func (h *history) init(keep time.Duration) {
+	h.minutes, h.quarters, h.dirty = map[int64]spent{}, map[int64]schema.Sum{}, map[slot]bool{}
+	h.keep, h.began = keep, time.Now()
+}
+
+// keepMinutes bounds the minutes: those of an hour by either of two clocks, twice.
+const keepMinutes = 256
 
 const (
 	minute  = int64(time.Minute)
@@ -81,23 +98,55 @@ func (h *history) add(e *schema.Entry) {
 	if e.Start/hours24 == h.today {
 		h.day = h.day.Plus(d)
 	}
-	if e.Start > now-int64(time.Hour) {
-		m := e.Start / minute
-		h.minutes[m] = h.minutes[m].Plus(d)
-		h.dirty[slot{'m', m}] = true
+	h.spend(e.Start/minute, d)
+}
+
+// spend adds to a minute.
+func (h *history) spend(m int64, d schema.Sum) {
+	s, known := h.minutes[m]
+	in := m*minute > h.left
+	if !in && !known {
+		if h.keep == 0 {
+			return
+		}
+		if len(h.minutes) >= keepMinutes {
+			oldest := slices.Min(slices.Collect(maps.Keys(h.minutes)))
+			if m < oldest || oldest*minute > h.left {
+				return
+			}
+			h.drop(oldest)
+		}
+	}
+	h.minutes[m] = spent{s.Plus(d), time.Since(h.began)}
+	h.dirty[slot{'m', m}] = true
+	if in {
 		h.hour = h.hour.Plus(d)
 	}
 }
 
-// advance lets go of what is over.
+// drop lets go of a minute that is no part of the hour.
+func (h *history) drop(m int64) {
+	delete(h.minutes, m)
+	h.dirty[slot{'m', m}] = true
+}
+
+// advance lets go of what is over, and takes in again what is not, since the clock was set
+// back.
 func (h *history) advance(now int64) {
+	left, ran := now-int64(time.Hour), time.Since(h.began)
 	for m, s := range h.minutes {
-		if m*minute <= now-int64(time.Hour) {
-			h.hour = h.hour.Minus(s)
-			delete(h.minutes, m)
-			h.dirty[slot{'m', m}] = true
+		at := m * minute
+		switch {
+		case at > h.left && at <= left:
+			h.hour = h.hour.Minus(s.Sum)
+		case at <= h.left && at > left:
+			h.hour = h.hour.Plus(s.Sum)
+		}
+		if at <= left && ran-s.changed >= h.keep {
+			h.drop(m)
 		}
 	}
+	h.left = left
 	if day := now / hours24; day != h.today {
 		h.today, h.day = day, h.between(day*hours24, now+int64(time.Hour))
 		for q := range h.quarters {
@@ -474,12 +523,13 @@ func (l *Loop) restoreKill() error {
 func (l *Loop) saveHistory(b *state.Batch) error {
 	h := &l.kill.history
 	for name := range h.dirty {
-		at := h.quarters
+		s, ok := h.quarters[name.at]
 		if name.letter == 'm' {
-			at = h.minutes
+			var x spent
+			x, ok = h.minutes[name.at]
+			s = x.Sum
 		}
 		key := fmt.Sprintf("%s%c%016x", keySpend, name.letter, name.at)
-		s, ok := at[name.at]
 		if !ok {
 			if err := b.Delete(key); err != nil {
 				return err
@@ -497,7 +547,7 @@ func (l *Loop) saveHistory(b *state.Batch) error {
 
 func (l *Loop) restoreHistory() error {
 	h := &l.kill.history
-	h.init()
+	h.init(time.Hour)
 	err := l.o.Store.Each(keySpend, func(name string, v []byte) error {
 		key := name[len(keySpend):]
 		at, err := strconv.ParseInt(key[1:], 16, 64)
@@ -506,7 +556,7 @@ func (l *Loop) restoreHistory() error {
 		}
 		s := schema.SumFromWords(binary.BigEndian.Uint64(v), binary.BigEndian.Uint64(v[8:]))
 		if key[0] == 'm' {
-			h.minutes[at] = s
+			h.minutes[at] = spent{Sum: s}
 			h.hour = h.hour.Plus(s)
 		} else {
 			h.quarters[at] = s

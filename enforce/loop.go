@@ -126,6 +126,7 @@ type Loop struct {
 	archive   archive
 	objective objective
 	usedAt    time.Time          // when the figures of budgets were worked out
+	passed    int64              // unix nanoseconds that the last pass was at
 	usedScan  time.Time          // when the ledger was looked through for them
 	usedSaved map[string]string  // what is stored of them
 	atEnd     bool               // the last record of entries was followed by the end of its chunk
@@ -695,6 +696,14 @@ func (l *Loop) pass(now time.Time) error {
 	if err := l.refreshLive(now); err != nil {
 		return err
 	}
+	// What was let go since the clock was ahead is looked at again when it is set right.
+	if back := l.passed - now.UnixNano(); back > int64(time.Second) {
+		l.o.Logger.Warn("the clock was set back", "by", time.Duration(back))
+		if err := l.judgeAll(now); err != nil {
+			return err
+		}
+	}
+	l.passed = now.UnixNano()
 	if err := l.passKill(now); err != nil {
 		return err
 	}

@@ -129,17 +129,22 @@ type Account struct {
 	Runs          []string
 
 	key        string
-	buckets    []bucket
-	gen        uint64 // of the record that touched it last
+	buckets    []bucket // of a rolling window, by time
+	left       int64    // those up to here have left it and are in no sum; unix nanoseconds
+	gen        uint64   // of the record that touched it last
 	dirty      bool
 	stored     bool
 	prev, next *Account // in order of use
 }
 
 type bucket struct {
-	at int64
+	at      int64         // unix nanoseconds
+	changed time.Duration // last, by Ledger.ran
 	Counts
 }
+
+// keepLeft bounds how many sums that left a rolling window are kept: as many as were in it.
+const keepLeft = 64
 
 // Touch is an account that a record changed, and what it was before.
 type Touch struct {
@@ -164,7 +169,12 @@ type Ledger struct {
 	saved    []string // accounts that were saved for the first time while a scan runs; nil: none does
 	loads    uint64
 	opened   uint64
+	began    time.Time
+	record   time.Duration // ran, when the record began
 }
+
+// ran is how long the ledger has been in use, whatever the clock is set to.
+func (l *Ledger) ran() time.Duration { return time.Since(l.began) }
 
 // New makes an empty ledger.
 func New(o Options) *Ledger {
@@ -177,7 +187,7 @@ func New(o Options) *Ledger {
 	if o.Zone == nil {
 		o.Zone = func(string) *time.Location { return time.UTC }
 	}
-	l := &Ledger{o: o, saved: []string{}, accounts: map[string]*Account{}, byID: map[[8]byte]int{}}
+	l := &Ledger{o: o, began: time.Now(), saved: []string{}, accounts: map[string]*Account{}, byID: map[[8]byte]int{}}
 	l.lru.prev, l.lru.next = &l.lru, &l.lru
 	return l
 }
@@ -545,6 +555,7 @@ func (l *Ledger) bounds(f *family, tenant string, at int64) (start, end int64) {
 // Begin starts a record: Touched is empty after it.
 func (l *Ledger) Begin() {
 	l.gen++
+	l.record = l.ran()
 	clear(l.touched)
 	l.touched = l.touched[:0]
 }
@@ -591,7 +602,7 @@ func (l *Ledger) Apply(e *schema.Entry, received int64) error {
 				return err
 			}
 		}
-		a.add(c, f, e.Start, now)
+		l.add(a, c, f, e.Start)
 		if len(f.Scope) > 0 && slices.Contains(f.Scope, directive.Run) {
 			a.knows(e)
 		}
@@ -615,34 +626,72 @@ func (l *Ledger) touch(a *Account, now, received, ended int64) {
 }
 
 // add adds to the sums, and in a rolling window to the bucket of the instant.
-func (a *Account) add(c *Counts, f *family, at, now int64) {
-	if f.Window.Unit == Rolling {
-		step := f.Window.step()
-		at -= at % step
-		if at <= now-int64(f.Window.Over) {
-			return // left the window already
-		}
-		i, found := slices.BinarySearchFunc(a.buckets, at, func(b bucket, at int64) int { return cmp.Compare(b.at, at) })
-		if !found {
-			a.buckets = slices.Insert(a.buckets, i, bucket{at: at})
-		}
-		a.buckets[i].plus(c)
+func (l *Ledger) add(a *Account, c *Counts, f *family, at int64) {
+	if f.Window.Unit != Rolling {
+		a.plus(c)
+		return
 	}
-	a.plus(c)
+	at -= at % f.Window.step()
+	if l.bucket(a, at, c) && at > a.left {
+		a.plus(c)
+	}
 }
 
-// advance lets what left a rolling window go.
+// bucket adds to one of the sums that a rolling window is made of. It is false where nobody
+// will need it.
+func (l *Ledger) bucket(a *Account, at int64, c *Counts) bool {
+	i, found := slices.BinarySearchFunc(a.buckets, at, func(b bucket, at int64) int { return cmp.Compare(b.at, at) })
+	if !found {
+		if at <= a.left && (l.o.Store == nil || i == 0 && a.gone() >= keepLeft) {
+			return false
+		}
+		a.buckets = slices.Insert(a.buckets, i, bucket{at: at})
+	}
+	a.buckets[i].plus(c)
+	a.buckets[i].changed = l.record
+	return true
+}
+
+// gone is how many buckets have left the window.
+func (a *Account) gone() (n int) {
+	for n < len(a.buckets) && a.buckets[n].at <= a.left {
+		n++
+	}
+	return n
+}
+
+// advance lets what left a rolling window go out of the sums, and what is in it again, since
+// the clock was set back, come in. What changed within the time of a window, by a clock that
+// nobody sets, may come in again and is kept, also where it came after it had left: the clock
+// may be ahead. A ledger without a store counts what was, and nothing comes back.
 func (l *Ledger) advance(a *Account, now int64) {
 	if a.Family < 0 || l.families[a.Family].Window.Unit != Rolling {
 		return
 	}
-	limit, n := now-int64(l.families[a.Family].Window.Over), 0
-	for n < len(a.buckets) && a.buckets[n].at <= limit {
-		a.minus(&a.buckets[n].Counts)
-		n++
+	over := l.families[a.Family].Window.Over
+	left := now - int64(over)
+	if len(a.buckets) == 0 || a.buckets[0].at > max(left, a.left) {
+		a.left = left
+		return
 	}
-	if n > 0 {
-		a.buckets = slices.Delete(a.buckets, 0, n)
+	n := 0
+	for ; n < len(a.buckets) && a.buckets[n].at <= max(left, a.left); n++ {
+		switch b := &a.buckets[n]; {
+		case b.at > a.left:
+			a.minus(&b.Counts)
+		case b.at > left:
+			a.plus(&b.Counts)
+		}
+	}
+	a.left = left
+	n = a.gone()
+	ran, drop := l.ran(), n-keepLeft
+	kept := slices.DeleteFunc(a.buckets[:n], func(b bucket) bool {
+		drop--
+		return drop >= 0 || l.o.Store == nil || ran-b.changed > over
+	})
+	if len(kept) < n {
+		a.buckets = slices.Delete(a.buckets, len(kept), n)
 	}
 }
 
@@ -734,6 +783,9 @@ func (l *Ledger) account(key []byte, family int, start, end int64, create bool) 
 		if err := a.decode(stored); err != nil {
 			return nil, err
 		}
+		for i := range a.buckets {
+			a.buckets[i].changed = l.ran()
+		}
 	}
 	if a.Touched == 0 {
 		l.opened++
@@ -753,7 +805,7 @@ func (a *Account) unlink() { a.prev.next, a.next.prev = a.next, a.prev }
 // encode is the account's binary form. Holds and leases are not part of it: their
 // owner adds them again.
 func (a *Account) encode(b []byte) []byte {
-	b = append(b, 2)
+	b = append(b, form)
 	b = binary.AppendVarint(b, a.Latest)
 	b = binary.AppendVarint(b, a.Start)
 	b = binary.AppendVarint(b, a.End)
@@ -770,11 +822,14 @@ func (a *Account) encode(b []byte) []byte {
 		b = binary.AppendVarint(b, a.buckets[i].at)
 		b = a.buckets[i].Counts.append(b)
 	}
-	return b
+	return binary.AppendVarint(b, a.left)
 }
 
+// form is the binary form of accounts; the one before had no sums outside the window.
+const form = 3
+
 func (a *Account) decode(v []byte) error {
-	if len(v) == 0 || v[0] != 2 {
+	if len(v) == 0 || v[0] != form && v[0] != form-1 {
 		return errForm
 	}
 	r := reader{b: v[1:]}
@@ -786,7 +841,10 @@ func (a *Account) decode(v []byte) error {
 	}
 	for n := r.uvarint(); n > 0 && !r.bad; n-- {
 		at := r.varint()
-		a.buckets = append(a.buckets, bucket{at, r.counts()})
+		a.buckets = append(a.buckets, bucket{at: at, Counts: r.counts()})
+	}
+	if v[0] == form {
+		a.left = r.varint()
 	}
 	if r.bad {
 		return errForm
@@ -968,13 +1026,12 @@ func (l *Ledger) Fill(key string, family int, from *Account) error {
 			return err
 		}
 	}
-	a.plus(&from.Counts)
-	for _, b := range from.buckets {
-		i, found := slices.BinarySearchFunc(a.buckets, b.at, func(b bucket, at int64) int { return cmp.Compare(b.at, at) })
-		if !found {
-			a.buckets = slices.Insert(a.buckets, i, bucket{at: b.at})
-		}
-		a.buckets[i].plus(&b.Counts)
+	l.record = l.ran()
+	if rolling := key[0] == 'a' && l.families[family].Window.Unit == Rolling; !rolling {
+		a.plus(&from.Counts)
+	}
+	for i := range from.buckets {
+		l.add(a, &from.buckets[i].Counts, l.families[family], from.buckets[i].at)
 	}
 	for _, r := range from.Runs {
 		if len(a.Runs) < maxRunIDs && !slices.Contains(a.Runs, r) {
@@ -1029,7 +1086,7 @@ func (l *Ledger) join(key string, family int, late, early *Account) error {
 	if err != nil {
 		return err
 	}
-	a.add(&c, f, at, at)
+	l.add(a, &c, f, at)
 	if !a.dirty {
 		a.dirty = true
 		l.dirty = append(l.dirty, a)
