@@ -630,6 +630,10 @@ func (l *Loop) Heartbeat(token, key string) (Lease, error) {
 		if err := l.addPromise(p); err != nil {
 			return Lease{}, err
 		}
+		// In the log it has to stand before it is settled.
+		if _, err := l.appendOwn(&own{Op: "reserve", Promise: []*promise{p}, At: now.UnixNano()}); err != nil {
+			return Lease{}, err
+		}
 		held = p
 	}
 	held.Expires = now.Add(leaseTTL).UnixNano()

@@ -3,6 +3,7 @@ package enforce
 import (
 	"errors"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -118,5 +119,53 @@ func TestKillWarnsOnceAnHour(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.run(0, "expect events kind=kill count=3", nil)
+	})
+}
+
+// TestLeaseThatCameBackIsSettledOnce: a server that was restored from a copy of before a lease
+// learns of it by its heartbeat. What it is settled with then counts, and counts once, also
+// when the server dies before its next checkpoint.
+func TestLeaseThatCameBackIsSettledOnce(t *testing.T) {
+	dir, old := t.TempDir(), t.TempDir()
+	bubble(t, func(t *testing.T) {
+		s := newScript(t, dir)
+		s.policy = []byte(capPolicy)
+		s.start()
+		s.run(0, "entry tenant=t-1 cost=1", nil)
+		s.run(0, "checkpoint", nil)
+		again := func(dir string) {
+			t.Helper()
+			if err := s.store.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s.store, s.dir = nil, dir
+			s.start()
+		}
+		if err := s.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.CopyFS(old, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		log := len(s.log.records)
+		s.store = nil
+		s.start()
+		defer func() { _ = s.store.Close() }()
+		s.run(0, "reserve a key=k tenant=t-1 model=m-dear tokens=50000 output=75000 -> allow", nil)
+		s.log.records = s.log.records[:log]
+		again(old)
+		s.run(0, "expect spend guard=cap tenant=t-1 leases=$0 holds=$0", nil)
+		s.run(0, "heartbeat a key=k", nil)
+		s.run(0, "expect spend guard=cap tenant=t-1 leases=$8 holds=$0", nil)
+		for range 2 {
+			s.run(0, "settle a key=k input=100000 output=40000", nil)
+			s.run(0, "expect spend guard=cap tenant=t-1 leases=$0 holds=$5", nil)
+			s.run(0, "crash", nil)
+			s.run(0, "expect spend guard=cap tenant=t-1 leases=$0 holds=$5", nil)
+		}
+		s.run(0, "after 11m", nil)
+		s.run(0, "restart", nil)
+		s.run(0, "settle a key=k input=100000 output=40000", nil)
+		s.run(0, "expect spend guard=cap tenant=t-1 leases=$0 holds=$0", nil)
 	})
 }
