@@ -237,7 +237,7 @@ func limiters() *board {
 		about:   "Checks that were answered with deny, over all checks, over the time that is shown (flyball_checks_total).",
 		queries: []query{now(`sum(increase(flyball_checks_total{instance=~"$instance",verdict="deny"}[$__range])) / sum(increase(flyball_checks_total{instance=~"$instance"}[$__range]))`, "denied")}})
 	d.number(panel{title: "Refused acknowledgements", width: 4, height: 4, unit: count, steps: alarmAny, none: "none",
-		about:   "Acknowledgements that were not believed, over the time that is shown (flyball_limiter_acks_total): forged, ahead of what was published, or for a limiter of another key.",
+		about:   "Acknowledgements that were not taken, over the time that is shown (flyball_limiter_acks_total): forged, ahead of what was published, for a limiter of another key, or of more limiters than a key may have.",
 		queries: []query{now(`sum(increase(flyball_limiter_acks_total{instance=~"$instance",outcome!="taken"}[$__range]))`, "refused")}})
 	d.number(panel{title: "Leaked after acknowledgement", width: 4, height: 4, unit: count, steps: alarmAny, none: "none",
 		about:   "Calls that started after every limiter they could have gone through had acknowledged the directive that refuses them, over the time that is shown (flyball_leaked_calls_total, kind leak): a limiter says that it applied what it did not.",
@@ -254,7 +254,7 @@ func limiters() *board {
 		about:   "Revisions that the slowest active limiter has not acknowledged (flyball_feed_lag_revisions).",
 		queries: []query{prom(`max by (instance) (flyball_feed_lag_revisions{instance=~"$instance"})`, "{{instance}}")}})
 	d.graph(panel{title: "Acknowledgements by outcome", width: 12, height: 8, unit: perSec, stacked: true,
-		about:   "Acknowledgements in a second (flyball_limiter_acks_total): taken; forged, with a token that the service did not give out; ahead, of a version it never published; foreign, for the limiter of another key.",
+		about:   "Acknowledgements in a second (flyball_limiter_acks_total): taken; forged, with a token that the service did not give out; ahead, of a version it never published; foreign, for the limiter of another key; too_many, of more limiters than the key may have.",
 		queries: []query{prom(`sum by (outcome) (rate(flyball_limiter_acks_total{instance=~"$instance"}[$__rate_interval]))`, "{{outcome}}")}})
 	d.graph(panel{title: "Time to enforce by limiter, p99", width: 12, height: 8, unit: seconds, steps: []step{{2, "orange"}, {5, "red"}},
 		about:   "From the receipt of the span that crossed a limit to this limiter's acknowledgement, by the service's clock; beyond a hundred limiters the rest is other. From the histogram flyball_time_to_enforce_seconds.",
