@@ -205,6 +205,32 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
+// TestAcknowledgesAgain: an acknowledgement that was lost with the connection is repeated over
+// the next one, also where the service has nothing new to say on it.
+func TestAcknowledgesAgain(t *testing.T) {
+	a := block("a", "t-a")
+	cut := make(chan struct{})
+	srv := newFeed(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprint(w, event("set", state(1, a)))
+		w.(http.Flusher).Flush()
+		<-cut
+	}, says("retry: 1000\n\n"))
+	const path = "/api/v1/limiters/l-1/ack"
+	srv.reply[path] = func(w http.ResponseWriter, _ *http.Request) {
+		srv.mu.Lock()
+		defer srv.mu.Unlock()
+		delete(srv.reply, path)
+		http.Error(w, "{}", http.StatusBadGateway)
+		close(cut)
+	}
+	srv.follow(Options{ID: "l-1"})
+	eventually(t, "the acknowledgement is there", func() bool {
+		srv.mu.Lock()
+		defer srv.mu.Unlock()
+		return slices.Contains(srv.acks, "1.1 t1.1 "+digest(a))
+	})
+}
+
 // TestDiffers asks for the whole set where what it has is not what the service has;
 // meanwhile what it has stays in force.
 func TestDiffers(t *testing.T) {

@@ -244,6 +244,9 @@ func (l *Limiter) request(ctx context.Context, method, path string, body any) (*
 // quiet is how long a feed may say nothing before it counts as dead.
 const quiet = 45 * time.Second
 
+// repeatAck is how soon after it has connected a limiter says again what it has in force.
+const repeatAck = 500 * time.Millisecond
+
 // stream reads one connection of the feed.
 func (l *Limiter) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -252,9 +255,10 @@ func (l *Limiter) stream(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if v, token, known := l.set.Version(); known {
-		r.Header.Set("Last-Event-ID", v.String())
-		r.Header.Set("Flyball-Version", v.String())
+	had, token, known := l.set.Version()
+	if known {
+		r.Header.Set("Last-Event-ID", had.String())
+		r.Header.Set("Flyball-Version", had.String())
 		r.Header.Set("Flyball-Token", token)
 	}
 	resp, err := l.o.Client.Do(r)
@@ -268,6 +272,14 @@ func (l *Limiter) stream(ctx context.Context) error {
 	}
 	watchdog := time.AfterFunc(quiet, cancel)
 	defer watchdog.Stop()
+	// The acknowledgement of what it has may have been lost with the connection before. Where
+	// the service has news they are here by then, and are acknowledged instead.
+	repeat := time.AfterFunc(repeatAck, func() {
+		if v, _, _ := l.set.Version(); known && v == had {
+			_ = l.poke()
+		}
+	})
+	defer repeat.Stop()
 	in := bufio.NewReaderSize(resp.Body, 64<<10)
 	var name string
 	var data []byte
