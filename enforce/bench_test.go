@@ -148,3 +148,24 @@ func BenchmarkBudgets(b *testing.B) {
 	}
 	b.ReportMetric(float64(accounts), "accounts")
 }
+
+// BenchmarkAcknowledge is a limiter that says that it has applied a new version, until that is
+// in the local store; making it durable is for many at a time.
+func BenchmarkAcknowledge(b *testing.B) {
+	store, err := state.Open(state.Options{Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close()
+	l, _, err := New(Options{Store: store})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		l.current.Revision++
+		if err := l.Acknowledge("l-1", anyTenant, Ack{Version: l.current, Token: l.sign(l.current)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

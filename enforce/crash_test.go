@@ -116,7 +116,6 @@ func crash(t *testing.T, text string, last int64) (syncs int64) {
 			}
 		}()
 		warmed, room := false, ""
-		var acks []string // that no checkpoint has yet
 		die := func() {
 			_ = s.store.Close()
 			disk.revive()
@@ -130,9 +129,6 @@ func crash(t *testing.T, text string, last int64) (syncs int64) {
 			if room != "" {
 				s.run(0, room, nil)
 			}
-			for _, line := range acks { // limiters come back
-				s.run(0, line, nil)
-			}
 		}
 		for _, l := range lines(text) {
 			again := true
@@ -145,8 +141,6 @@ func crash(t *testing.T, text string, last int64) (syncs int64) {
 					room = l.text // limiters go on reporting
 				case "after", "at":
 					room = ""
-				case "ack":
-					acks = append(acks, l.text)
 				}
 				s.run(l.n, l.text, l.block)
 				if s.store == nil {
@@ -155,15 +149,12 @@ func crash(t *testing.T, text string, last int64) (syncs int64) {
 				if err := s.store.Sync(); err != nil {
 					t.Fatal(err)
 				}
-				if !disk.dead() {
-					if word == "checkpoint" || word == "restart" {
-						acks = nil
-					}
-				} else {
+				if disk.dead() {
 					die()
-					// Who set the policy, flipped the switch, or released a guard
-					// had no answer yet, and comes again. Whatever else a line does is in the log.
-					again = slices.Contains([]string{"policy", "kill", "free"}, word)
+					// Who set the policy, flipped the switch, released a guard or acknowledged
+					// something had no answer yet, and comes again. Whatever else a line does is in
+					// the log.
+					again = slices.Contains([]string{"policy", "kill", "free", "ack"}, word)
 				}
 			}
 		}

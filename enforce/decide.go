@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -39,8 +40,10 @@ type live struct {
 	Paged    string `json:"paged,omitempty"` // the alert that on-call was told of, and by which message
 	PagedBy  string `json:"paged_by,omitempty"`
 	Pardoned int    `json:"pardoned,omitempty"` // released by hand up to this rung, counted from 1
-	// Revised is the version in which it was published last.
+	// Revised is the version in which it was published last, Raised that in which it was first
+	// after what Received says.
 	Revised directive.Version `json:"revised"`
+	Raised  directive.Version `json:"raised,omitzero"`
 
 	account *ledger.Account
 	guard   *Guard
@@ -57,6 +60,7 @@ type effects struct {
 	remove   map[string]*live
 	kill     bool
 	notes    bool // what the switch remembers has changed, of which limiters are told nothing
+	acks     bool // a limiter acknowledged something new
 	critical bool
 	events   []Event
 	pages    []page.Page
@@ -64,7 +68,7 @@ type effects struct {
 }
 
 func (f *effects) empty() bool {
-	return len(f.upsert)+len(f.remove)+len(f.events)+len(f.pages)+len(f.delete) == 0 && !f.kill && !f.notes && !f.critical
+	return len(f.upsert)+len(f.remove)+len(f.events)+len(f.pages)+len(f.delete) == 0 && !f.kill && !f.notes && !f.acks && !f.critical
 }
 
 // judgeTouched looks at every account that the record changed.
@@ -500,6 +504,7 @@ func (l *Loop) flush() error {
 			h.Revised = l.current
 			l.limiters.published[h.ID] = true
 			if h.fresh {
+				h.Raised = l.current
 				l.limiters.issued(h.ID, l.current, h.Received, h.Ended, now)
 				l.limiters.about(h)
 			} else {
@@ -508,6 +513,9 @@ func (l *Loop) flush() error {
 		}
 		if f.kill {
 			l.kill.Revised = l.current
+			if l.kill.received != 0 {
+				l.kill.Raised, l.kill.Received = l.current, l.kill.received
+			}
 			l.limiters.issued("kill", l.current, l.kill.received, 0, now)
 		}
 		l.metrics.revisions.Inc()
@@ -548,7 +556,7 @@ func (l *Loop) flush() error {
 			return err
 		}
 	}
-	if err := l.putMeta(b, l.decided); err != nil {
+	if err := errors.Join(l.limiters.save(b), l.putMeta(b, l.decided)); err != nil {
 		return err
 	}
 	*f = effects{}

@@ -26,8 +26,11 @@ type killState struct {
 	Suspended time.Time `json:"suspended,omitempty"` // somebody turned it off: no trip until then, or until spend was under the limit once
 	Paged     string    `json:"paged,omitempty"`
 	Shadowed  int64     `json:"shadowed,omitempty"` // hour since 1970 in which warn mode said so last
-	// Revised is the version in which it was published last.
-	Revised directive.Version `json:"revised"`
+	// Revised is the version in which it was published last, Raised that in which it was last
+	// for a span or a request, which came at Received, unix ms.
+	Revised  directive.Version `json:"revised"`
+	Raised   directive.Version `json:"raised,omitzero"`
+	Received int64             `json:"received,omitempty"`
 
 	received int64 // of the span, or the request, that is being decided about, unix ms; 0 where there is none
 	history  history

@@ -1,10 +1,13 @@
 package enforce
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,7 +38,7 @@ type limiter struct {
 	At      time.Time         `json:"at"` // of the last acknowledgement
 	First   time.Time         `json:"first"`
 	Took    time.Duration     `json:"took,omitempty"` // time to enforce of the last issue that it acknowledged
-	Acks    []acked           `json:"acks"`           // the latest, the oldest first
+	Acks    acks              `json:"acks"`           // the latest, the oldest first
 
 	saved time.Time // At, as the store has it
 }
@@ -46,6 +49,47 @@ func (x *limiter) sees(tenant string) bool { return schema.Key{Tenants: x.Tenant
 type acked struct {
 	directive.Version
 	At int64 `json:"at"` // unix nanoseconds
+}
+
+// acks are stored as differences, in few bytes: each acknowledgement stores all of them.
+type acks []acked
+
+// MarshalJSON and UnmarshalJSON are that form. The one before was a list.
+func (a acks) MarshalJSON() ([]byte, error) {
+	b := make([]byte, 0, 8*len(a))
+	var last acked
+	for _, x := range a {
+		b = binary.AppendVarint(b, int64(x.Epoch-last.Epoch))
+		b = binary.AppendVarint(b, int64(x.Revision-last.Revision))
+		b = binary.AppendVarint(b, x.At-last.At)
+		last = x
+	}
+	return json.Marshal(b)
+}
+
+func (a *acks) UnmarshalJSON(text []byte) error {
+	if text[0] == '[' {
+		return json.Unmarshal(text, (*[]acked)(a))
+	}
+	var b []byte
+	if err := json.Unmarshal(text, &b); err != nil {
+		return err
+	}
+	*a = nil
+	var last acked
+	for len(b) > 0 {
+		var d [3]int64
+		for i := range d {
+			n := 0
+			if d[i], n = binary.Varint(b); n <= 0 {
+				return errors.New("acknowledgements are cut off")
+			}
+			b = b[n:]
+		}
+		last.Epoch, last.Revision, last.At = last.Epoch+uint64(d[0]), last.Revision+uint64(d[1]), last.At+d[2]
+		*a = append(*a, last)
+	}
+	return nil
 }
 
 // ackTime is when the limiter acknowledged a version or one after it, in unix
@@ -76,6 +120,7 @@ func (m *limiters) init() {
 
 const (
 	keepIssues    = 4096
+	measured      = time.Hour // who acknowledges later than that was away
 	limiterActive = 5 * time.Minute
 	maxLimiters   = 10_000 // of all keys
 	keepAcks      = 64
@@ -142,6 +187,27 @@ func (m *limiters) issued(id string, v directive.Version, received, ended int64,
 		m.recent = slices.Delete(m.recent, 0, keepIssues/4)
 	}
 	m.recent = append(m.recent, issue{id: id, version: v, received: received, ended: ended, at: at})
+}
+
+// reissue remembers what was issued within the last hour and holds, since who has not
+// acknowledged it yet is still measured by it.
+func (l *Loop) reissue(now time.Time) {
+	m := &l.limiters
+	add := func(i issue) {
+		if i.at = time.UnixMilli(i.received); i.version != (directive.Version{}) && now.Sub(i.at) <= measured {
+			m.recent = append(m.recent, i)
+		}
+	}
+	for _, h := range l.live {
+		if h.published() {
+			add(issue{id: h.ID, version: h.Raised, received: h.Received, ended: h.Ended, of: h.event(schema.EnforcementApplied, time.Time{})})
+		}
+	}
+	add(issue{id: "kill", version: l.kill.Raised, received: l.kill.Received})
+	slices.SortFunc(m.recent, func(a, b issue) int {
+		return cmp.Or(cmp.Compare(a.version.Epoch, b.version.Epoch), cmp.Compare(a.version.Revision, b.version.Revision))
+	})
+	m.recent = m.recent[max(0, len(m.recent)-keepIssues):]
 }
 
 // about says what the last issue is of.
@@ -266,7 +332,7 @@ func (l *Loop) Acknowledge(id string, key schema.Key, a Ack) error {
 		x.Acks = slices.Delete(x.Acks, 0, keepAcks/4)
 	}
 	x.Acks = append(x.Acks, acked{a.Version, now.UnixNano()})
-	l.limiters.changed[id] = true
+	l.limiters.changed[id], l.effects.acks = true, true
 	if before == (directive.Version{}) {
 		return l.flush() // it connected: what was issued before it came is no measure of it
 	}
@@ -275,7 +341,7 @@ func (l *Loop) Acknowledge(id string, key schema.Key, a Ack) error {
 		if !before.Less(s.version) {
 			break
 		}
-		if a.Version.Less(s.version) || s.received == 0 || now.Sub(s.at) > time.Hour {
+		if a.Version.Less(s.version) || s.received == 0 || now.Sub(s.at) > measured {
 			continue
 		}
 		took := now.Sub(time.UnixMilli(s.received))

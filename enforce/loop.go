@@ -264,6 +264,7 @@ func (l *Loop) restore() error {
 	if err := l.limiters.restore(l.o.Store); err != nil {
 		return err
 	}
+	l.reissue(time.Now())
 	if err := l.reserveRevisions(); err != nil {
 		return err
 	}

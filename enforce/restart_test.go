@@ -1,9 +1,11 @@
 package enforce
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -168,4 +170,30 @@ func TestLeaseThatCameBackIsSettledOnce(t *testing.T) {
 		s.run(0, "settle a key=k input=100000 output=40000", nil)
 		s.run(0, "expect spend guard=cap tenant=t-1 leases=$0 holds=$0", nil)
 	})
+}
+
+// TestAcksStored: what limiters acknowledged is read as it was stored, also from a list, which
+// is how it was stored before.
+func TestAcksStored(t *testing.T) {
+	at := time.Date(2026, 11, 2, 10, 0, 0, 0, time.UTC).UnixNano()
+	for _, want := range []acks{nil, {{directive.Version{Epoch: 1793577600, Revision: 20_001}, at}}, {{directive.Version{Epoch: 7, Revision: 1 << 63}, -1}, {directive.Version{Epoch: 8}, at}, {directive.Version{Epoch: 8, Revision: 5}, at - 1}}} {
+		list, err := json.Marshal([]acked(want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range [][]byte{text, list} {
+			got := acks{{}}
+			if err := json.Unmarshal(text, &got); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s is read as %v, %v, want %v", text, got, err, want)
+			}
+		}
+	}
+	var a acks
+	if err := json.Unmarshal([]byte(`"AAA="`), &a); err == nil {
+		t.Error("what is cut off is read")
+	}
 }

@@ -700,7 +700,7 @@ func (s *script) expect(n int, what string, f map[string]string) {
 				if e.USD != nil {
 					usd = usd.Plus(*e.USD)
 				}
-				if (e.Kind == schema.EnforcementApplied || e.Kind == schema.EnforcementLeak) && len(e.Trace) != 32 || e.Kind == schema.EnforcementApplied && e.Took == nil {
+				if (e.Kind == schema.EnforcementApplied && e.Guard != "kill" || e.Kind == schema.EnforcementLeak) && len(e.Trace) != 32 || e.Kind == schema.EnforcementApplied && e.Took == nil {
 					s.fatal(n, "row without a trace or a time: %+v", e)
 				}
 			}
@@ -710,6 +710,10 @@ func (s *script) expect(n int, what string, f map[string]string) {
 				b, _ := json.Marshal(rows)
 				s.fatal(n, "%s is %s, want %s: %s", k, v, want, b)
 			}
+		}
+	case "time": // to enforce, of the last directive that a limiter acknowledged
+		if took := s.loop.limiters.byID[f["limiter"]].Took.Round(time.Second).String(); took != f["took"] {
+			s.fatal(n, "limiter %s took %s, want %s", f["limiter"], took, f["took"])
 		}
 	case "reported":
 		if want, _ := strconv.Atoi(f["count"]); len(s.late) != want {
