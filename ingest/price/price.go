@@ -326,11 +326,12 @@ func (c *Catalogue) sum(l *line, r *rates, q *Query, res *Result, steps *[]Step)
 			*steps = append(*steps, Step{Component: rateNames[i], Quantity: n, Rate: shown, Per: per, Amount: amount.String(), Note: note})
 		}
 	}
+	if !billed && !q.Part {
+		return false // what the call is billed by, such as searches of a reranker, has no price here
+	}
 	res.Currency = l.currency
-	switch {
-	case paid || !billed:
-		res.Status = schema.CostPriced
-	case zero:
+	res.Status = schema.CostPriced
+	if zero && !paid {
 		res.Status = schema.CostFree
 	}
 	return true
