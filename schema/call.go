@@ -338,6 +338,9 @@ const (
 	RoleNotCounted
 	// RoleWeakVersion marks a workflow version that only the service.version of the resource gave.
 	RoleWeakVersion
+	// RoleNumbered marks a call whose hidden attempts are the number that it says it has among
+	// the attempts, which siblings of it may be.
+	RoleNumbered
 )
 
 // Call is what a dialect read out of one span, before anything is known about

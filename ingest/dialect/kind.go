@@ -74,7 +74,7 @@ func (rec *record) kindOf(c *schema.Call) {
 		return
 	}
 	if k := rec.str(kTraceloopKind); k != "" {
-		switch k {
+		switch strings.ToLower(k) {
 		case "tool":
 			c.Kind, c.Operation = schema.KindTool, "execute_tool"
 		case "workflow":
@@ -87,7 +87,7 @@ func (rec *record) kindOf(c *schema.Call) {
 		return
 	}
 	if t := rec.str(kLLMRequestType); t != "" {
-		switch t {
+		switch strings.ToLower(t) {
 		case "embedding", "embeddings":
 			c.Kind = schema.KindEmbedding
 		case "rerank":
@@ -122,7 +122,7 @@ func (rec *record) kindOf(c *schema.Call) {
 }
 
 func (rec *record) hasUsage() bool {
-	return rec.hasAny(kInput, kPrompt, kOutput, kCompletion, kOIInput, kOIOutput, kAIInput, kAIPrompt, kAIOutput, kAICompletion, kAITokens, kUsageRaw, kLangfuseUsage)
+	return rec.hasAny(kInput, kPrompt, kOutput, kCompletion, kInputLLM, kOutputLLM, kInputWords, kOutputWords, kUsage, kOIInput, kOIOutput, kAIInput, kAIPrompt, kAIOutput, kAICompletion, kAITokens, kUsageRaw, kLangfuseUsage)
 }
 
 // aiKind reads the Vercel AI SDK's operation ids; the outer spans repeat the inner.
@@ -190,7 +190,7 @@ func (rec *record) openInferenceKind(c *schema.Call, k string) {
 
 func (rec *record) langfuseKind(c *schema.Call, k string) {
 	c.Operation = k
-	switch k {
+	switch strings.ToLower(k) { // its API writes capitals
 	case "generation":
 		c.Kind = schema.KindModel
 	case "embedding":
@@ -237,7 +237,7 @@ func (rec *record) langsmithKind(c *schema.Call, k string) {
 // the many frameworks that use the attribute for words of their own.
 func (rec *record) genAIKind(c *schema.Call, op string) {
 	c.Operation = op
-	switch op {
+	switch strings.ToLower(op) {
 	case "chat", "text_completion", "text_completions", "completion", "generate_content", "llm_call", "responses", "response", "messages", "vision":
 		c.Kind = schema.KindModel
 	case "embeddings", "embedding":
@@ -276,12 +276,47 @@ func (rec *record) genAIKind(c *schema.Call, op string) {
 		c.Kind = schema.KindWorkflow
 		c.Role |= schema.RoleAggregate
 	default:
-		if rec.hasUsage() && rec.first(modelKeys) != "" {
+		if rec.first(modelKeys) == "" {
+			break
+		}
+		if c.Kind = operationKind(op); c.Kind == schema.KindOther && rec.hasUsage() {
 			c.Kind = schema.KindModel
 		}
 	}
 	rec.litellmKind(c)
 	// Tool names on a chat span are what the model asked for, not a call of it.
+}
+
+// operationKind reads the names that instrumentations make of an SDK's methods (Chat,
+// chat.completions, messages.create, create_embedding, images.generate), of a span that names a
+// model. Calls that failed or lost their usage have nothing else that tells what they are.
+func operationKind(op string) schema.Kind {
+	op = strings.ToLower(op)
+	has := func(words ...string) bool {
+		for _, w := range words {
+			if strings.Contains(op, w) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case has("count", "tokeniz", "moderat", "agent", "workflow", "memor", "tool", "retriev", "search", "fine", "file", "model.list", "list_model", "batch", "eval", "guard", "thread", "session", "cache"):
+		return schema.KindOther
+	case has("embed"):
+		return schema.KindEmbedding
+	case has("rerank"):
+		return schema.KindRerank
+	case has("transcri"):
+		return schema.KindTranscription
+	case has("speech", "tts"):
+		return schema.KindSpeech
+	case has("image") && has("generat", "creat", "edit", "variation"):
+		return schema.KindImage
+	case has("chat", "completion", "messages", "create_message", "responses", "create_response", "converse", "invoke_model", "invokemodel", "inference", "generate_text", "text_generation", "generatetext", "generate_content", "generatecontent", "generate_object", "stream_text"), op == "generate", op == "llm", op == "generation":
+		return schema.KindModel
+	}
+	return schema.KindOther
 }
 
 // litellmKind tells LiteLLM's modalities apart, which share an operation name.

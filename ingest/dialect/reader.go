@@ -79,16 +79,18 @@ var MappedAttributes = []string{"tenant", "run", "user", "feature", "workflow", 
 // New makes a Reader. It refuses mappings of unknown names and malformed pins.
 func New(o Options) (*Reader, error) {
 	r := &Reader{keys: make(map[string]key, numKeys+16), hashKey: o.HashKey, limits: o.Limits, tools: map[string]schema.Effect{}}
-	for k := kNone + 1; k < numKeys; k++ {
+	for k := kNone + 1; k < firstWords; k++ {
 		if keyNames[k] == "" {
 			panic(fmt.Sprintf("BUG: key %d has no name", k))
 		}
 		r.keys[keyNames[k]] = k
 	}
+	next := numKeys
 	own := func(name string) key {
 		k, ok := r.keys[name]
 		if !ok {
-			k = key(len(r.keys) + 1)
+			k = next
+			next++
 			r.keys[name] = k
 		}
 		return k
@@ -124,7 +126,7 @@ func New(o Options) (*Reader, error) {
 		}
 		r.emitters = append(r.emitters, e)
 	}
-	n := len(r.keys) + 1
+	n := int(next)
 	r.scratch.New = func() any { return &record{fields: newFields(n), res: newFields(n)} }
 	return r, nil
 }
@@ -226,6 +228,14 @@ func (f *fields) put(k key, v value) {
 	f.val[k] = v
 }
 
+// putCount puts what an attribute says whose name no table has, if that can be what the
+// name suggests: a guess must not make a known count doubtful.
+func (f *fields) putCount(k key, v value) {
+	if _, st := count(v); st == countOK || k == kSecondsWords && milliseconds(v) > 0 || k < firstWords && !f.has(k) {
+		f.put(k, v)
+	}
+}
+
 // str is the attribute as text, "" where it is absent or no scalar.
 func (f *fields) str(k key) string {
 	if !f.has(k) {
@@ -266,10 +276,10 @@ type record struct {
 	message string
 	events  []event
 	// what a span that holds a provider's raw answer says
-	rawUsage, rawProvider, rawModel, rawID string
-	isLog                                  bool
-	truncated                              bool        // an attribute was cut
-	headers                                http.Header // of the provider's answer; nil or empty where there are none
+	rawUsage, rawProvider, rawModel, rawID, rawTier string
+	isLog                                           bool
+	truncated                                       bool        // an attribute was cut
+	headers                                         http.Header // of the provider's answer; nil or empty where there are none
 }
 
 func (r *Reader) load(f *fields, m pcommon.Map, rec *record) {
@@ -279,6 +289,8 @@ func (r *Reader) load(f *fields, m pcommon.Map, rec *record) {
 			f.put(k, fromPdata(v))
 		} else if rec == nil {
 			continue
+		} else if k := usageName(name); k != kNone {
+			f.putCount(k, fromPdata(v))
 		} else if strings.HasPrefix(name, "llm.") && v.Type() == pcommon.ValueTypeStr {
 			rec.answer(name[len("llm."):], v.Str())
 		} else if strings.HasPrefix(name, headerPrefix) && r.limits != nil {
@@ -309,6 +321,8 @@ func (rec *record) answer(name, value string) {
 		rec.rawUsage, rec.rawProvider = value, p
 	case "model", "modelVersion":
 		rec.rawModel = value
+	case "service_tier":
+		rec.rawTier = value
 	case "id", "responseId":
 		rec.rawID = value
 	}
@@ -331,7 +345,7 @@ func (r *Reader) AppendSpans(dst []schema.Call, td ptrace.Traces, from Origin, r
 			rec.setScope(ss.Scope().Name(), ss.Scope().Version())
 			for k := range ss.Spans().Len() {
 				sp := ss.Spans().At(k)
-				rec.rawUsage, rec.rawProvider, rec.rawModel, rec.rawID = "", "", "", ""
+				rec.rawUsage, rec.rawProvider, rec.rawModel, rec.rawID, rec.rawTier = "", "", "", "", ""
 				rec.truncated = false
 				clear(rec.headers)
 				r.load(&rec.fields, sp.Attributes(), rec)

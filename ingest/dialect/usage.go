@@ -128,11 +128,13 @@ type usage struct {
 	in, out, read, write, w5, w1       counter
 	reason, total, noCache             counter
 	inAudio, inImage, outAudio, outImg counter
-	basis                              basis // a payload knows its own
-	outExcludes                        bool  // a payload whose output leaves reasoning out
+	readAudio                          counter // the part of read that is audio
+	basis                              basis   // a payload knows its own
+	outExcludes                        bool    // a payload whose output leaves reasoning out
 	why                                string
-	searches                           uint64
+	searches, milliseconds, pages      uint64
 	tier                               string
+	plain                              bool // a payload without details, which the attributes may have
 	toolPrompt                         uint64
 	parts                              []part
 }
@@ -145,6 +147,27 @@ type part struct {
 
 func (u *usage) present() bool {
 	return u.in.st != countMissing || u.out.st != countMissing || u.noCache.st != countMissing
+}
+
+// complete fills in the one count that a total gives away. A total of cached parts beside an
+// exclusive input would not add up, so with those nothing is made of it.
+func (u *usage) complete(c *schema.Call) {
+	if u.total.st != countOK || u.total.n == 0 || u.hasCache() && u.read.n+u.write.n+u.w5.n+u.w1.n > 0 {
+		return
+	}
+	switch c.Kind {
+	case schema.KindEmbedding, schema.KindRerank: // there is no output
+		if u.in.st == countMissing && u.out.n == 0 {
+			u.in = u.total
+		}
+	case schema.KindModel:
+		switch {
+		case u.out.st == countMissing && u.in.st == countOK && u.in.n > 0 && u.total.n >= u.in.n:
+			u.out = counter{u.total.n - u.in.n, countOK}
+		case u.in.st == countMissing && u.out.st == countOK && u.out.n > 0 && u.total.n >= u.out.n:
+			u.in = counter{u.total.n - u.out.n, countOK}
+		}
+	}
 }
 
 func (u *usage) invalid() bool {
@@ -162,14 +185,15 @@ func (u *usage) hasCache() bool {
 
 func (rec *record) genAIUsage() usage {
 	return usage{fam: famGenAI,
-		in: rec.get(kInput, kPrompt), out: rec.get(kOutput, kCompletion),
-		read:  rec.get(kRead, kReadUnderscore, kReadTokens, kReadSentry, kReadRig, kReadLiveKit, kReadBifrost, kReadOpenLIT, kReadDetails),
-		write: rec.get(kWrite, kWriteCreation, kWriteCreationUnderscore, kWriteStrands, kWriteSentry, kWriteBifrost, kWriteOpenLIT, kWriteDetails),
-		w5:    rec.get(kWrite5mAnthropic), w1: rec.get(kWrite1hAnthropic),
-		reason:  rec.get(kReasoning, kReasoningTokens, kReasoningSentry, kReasoningBifrost, kReasoningOpenLIT, kReasoningLLM),
-		total:   rec.get(kTotal, kTotalLLM, kTotalOpenLIT),
-		inAudio: rec.get(kInputAudio, kInputAudioMEAI), inImage: rec.get(kInputImage),
-		outAudio: rec.get(kOutputAudio, kOutputAudioMEAI), outImg: rec.get(kOutputImage),
+		in: rec.get(kInput, kPrompt, kInputLLM, kInputWords), out: rec.get(kOutput, kCompletion, kOutputLLM, kOutputWords),
+		read:  rec.get(kRead, kReadUnderscore, kReadTokens, kReadSentry, kReadRig, kReadLiveKit, kReadBifrost, kReadOpenLIT, kReadDetails, kReadWords),
+		write: rec.get(kWrite, kWriteCreation, kWriteCreationUnderscore, kWriteStrands, kWriteSentry, kWriteBifrost, kWriteOpenLIT, kWriteDetails, kWriteWords),
+		w5:    rec.get(kWrite5mAnthropic, kWrite5mWords), w1: rec.get(kWrite1hAnthropic, kWrite1hWords),
+		reason:  rec.get(kReasoning, kReasoningTokens, kReasoningSentry, kReasoningBifrost, kReasoningOpenLIT, kReasoningLLM, kReasoningWords),
+		total:   rec.get(kTotal, kTotalLLM, kTotalOpenLIT, kTotalWords),
+		inAudio: rec.get(kInputAudio, kInputAudioMEAI, kPydanticInputAudio, kInputAudioWords), inImage: rec.get(kInputImage, kInputImageWords),
+		outAudio: rec.get(kOutputAudio, kOutputAudioMEAI, kPydanticOutputAudio, kOutputAudioWords), outImg: rec.get(kOutputImage, kOutputImageWords),
+		readAudio: rec.get(kReadAudio, kReadAudioPydantic, kReadAudioWords),
 	}
 }
 
@@ -191,6 +215,10 @@ func (rec *record) bareUsage() usage {
 func (rec *record) codexUsage() usage {
 	u := usage{fam: famCodex, in: rec.get(kCodexInput), out: rec.get(kCodexOutput), read: rec.get(kCodexCached, kGeminiCached),
 		reason: rec.get(kCodexReasoning, kGeminiThoughts), total: rec.get(kGeminiTotal), basis: inclusive, why: "declared_inclusive"}
+	if strings.HasPrefix(rec.name, "gemini_cli.") { // keeps thoughts and tool-use prompts apart
+		u.outExcludes = true
+		u.toolPrompt = rec.get(kGeminiTool).n
+	}
 	return u
 }
 
@@ -199,17 +227,30 @@ func (rec *record) usage(dst []schema.Call) []schema.Call {
 	c := &dst[len(dst)-1]
 	u, found := rec.pick(c)
 	rec.cost(c)
-	if n := rec.get(kWebSearches, kWebSearchesOI); n.st == countOK {
+	if n := rec.get(kWebSearches, kWebSearchesOI, kSearchesWords); n.st == countOK {
 		c.Units.WebSearches = n.n
 	}
-	if n := rec.get(kImages); n.st == countOK {
+	if n := rec.get(kImages, kImagesWords); n.st == countOK {
 		c.Units.Images = n.n
+	}
+	if n := rec.get(kPagesWords); n.st == countOK {
+		c.Units.Pages = n.n
+	}
+	if rec.has(kSecondsWords) && (c.Kind == schema.KindTranscription || c.Kind == schema.KindSpeech) {
+		c.Units.Milliseconds = milliseconds(rec.val[kSecondsWords])
 	}
 	if u.searches > 0 {
 		c.Units.WebSearches = u.searches
 	}
-	if u.tier != "" && c.ServiceTier == "" {
-		c.ServiceTier = rec.cut(strings.ToLower(u.tier), 32)
+	if u.pages > 0 {
+		c.Units.Pages = u.pages
+	}
+	if u.milliseconds > 0 {
+		c.Units.Milliseconds = u.milliseconds
+	}
+	// An answer says which tier served; a request only which was asked for.
+	if u.tier = tierName(u.tier); u.tier != "" && (c.ServiceTier == "" || rec.first(servedTier) == "") {
+		c.ServiceTier = rec.cut(u.tier, 32)
 		if c.ServiceTier == "batch" && c.Identity[schema.Mode] == "" {
 			c.Identity[schema.Mode] = "batch"
 		}
@@ -297,7 +338,7 @@ func (rec *record) absent(c *schema.Call) schema.Usage {
 	case schema.RateLimited, schema.Overloaded, schema.ServerError, schema.ClientError, schema.Budget:
 		return schema.UsageNone // providers bill no refused or failed request
 	}
-	if c.Kind == schema.KindRerank || c.Units != (schema.Units{}) {
+	if c.Kind == schema.KindRerank && c.Failure == schema.NoFailure || c.Units != (schema.Units{}) {
 		return schema.UsageKnown // billed by the piece
 	}
 	return schema.UsageUnknown
@@ -306,14 +347,15 @@ func (rec *record) absent(c *schema.Call) schema.Usage {
 // pick chooses the most complete family: a provider's own payload, then one with
 // an explicit uncached count, then one with cache figures, then any.
 func (rec *record) pick(c *schema.Call) (usage, bool) {
-	if u, ok := rec.raw(c); ok {
-		return u, true
+	raw, ok := rec.raw(c)
+	if ok && !raw.plain {
+		return raw, true
 	}
 	fams := [...]usage{rec.genAIUsage(), rec.oiUsage(), rec.aiUsage(), rec.codexUsage(), rec.bareUsage()}
 	best, rank := -1, 0
 	for i := range fams {
 		u := &fams[i]
-		if !u.present() {
+		if u.complete(c); !u.present() {
 			continue
 		}
 		r := 1
@@ -332,8 +374,8 @@ func (rec *record) pick(c *schema.Call) (usage, bool) {
 			best, rank = i, r
 		}
 	}
-	if best < 0 {
-		return usage{}, false
+	if best < 0 || rank == 1 && ok { // zeros do not hide a payload's counts
+		return raw, ok
 	}
 	u := fams[best]
 	// Output and reasoning mean the same in every family, so what one leaves out
@@ -361,6 +403,9 @@ func (rec *record) pick(c *schema.Call) (usage, bool) {
 // that decides, and notes which one did.
 func (rec *record) resolve(c *schema.Call, u *usage) {
 	t := &c.Tokens
+	if u.read.st != countOK && u.readAudio.n > 0 {
+		u.read = u.readAudio
+	}
 	if u.w5.st == countOK || u.w1.st == countOK {
 		t.CacheWrite5m, t.CacheWrite1h = u.w5.n, u.w1.n
 		if u.write.n > u.w5.n+u.w1.n {
@@ -378,7 +423,6 @@ func (rec *record) resolve(c *schema.Call, u *usage) {
 	t.CacheRead = u.read.n
 	write := t.CacheWrite5m + t.CacheWrite1h
 	cached := t.CacheRead + write
-	modal := u.inAudio.n + u.inImage.n
 	in := u.in.n + u.toolPrompt
 
 	// Google's totals hold what the counts leave out.
@@ -429,6 +473,13 @@ func (rec *record) resolve(c *schema.Call, u *usage) {
 		incl, c.TokenBasis = true, "assumed_inclusive"
 		c.Flags |= schema.FlagBasisAssumed
 	}
+	// Cached tokens have a modality too, and are priced as cached.
+	audio, image := u.inAudio.n-min(u.inAudio.n, u.readAudio.n), u.inImage.n
+	if incl && cached > 0 && cached <= in && audio+image <= in && audio+image > in-cached { // some of them were cached
+		audio = min(audio, in-cached)
+		image = min(image, in-cached-audio)
+	}
+	modal := audio + image
 	sub := modal
 	if incl {
 		sub += cached
@@ -453,7 +504,7 @@ func (rec *record) resolve(c *schema.Call, u *usage) {
 		}
 	}
 	t.Input = in - sub
-	t.InputAudio, t.InputImage = u.inAudio.n, u.inImage.n
+	t.InputAudio, t.InputImage = audio, image
 
 	out := u.out.n
 	switch {
@@ -472,6 +523,38 @@ func (rec *record) resolve(c *schema.Call, u *usage) {
 	}
 	t.Output, t.Reasoning = out, min(u.reason.n, out)
 	t.OutputAudio, t.OutputImage = u.outAudio.n, u.outImg.n
+	if c.Kind == schema.KindImage && t.OutputAudio+t.OutputImage == 0 { // what it made, but for thoughts
+		t.Output, t.OutputImage = t.Reasoning, out-t.Reasoning
+	}
+}
+
+// milliseconds reads a duration in seconds, 0 where it is none.
+func milliseconds(v value) uint64 {
+	m, ok := decimalOf(v)
+	if !ok {
+		return 0
+	}
+	if n := uint64(m) / (schema.PicoPerUSD / 1000); n <= maxCount {
+		return n
+	}
+	return 0
+}
+
+// tierName is a service tier as price lists name it. Google's and Anthropic's words for the
+// usual one and the words of SDKs for "not said" are none.
+func tierName(s string) string {
+	s = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(s)), "service_tier_")
+	switch s {
+	case "unspecified", "traffic_type_unspecified", "none", "null", "not_given", "notgiven", "undefined":
+		return ""
+	case "standard_only":
+		return "standard"
+	case "on_demand_flex":
+		return "flex"
+	case "on_demand_priority":
+		return "priority"
+	}
+	return s
 }
 
 // inclusiveAPI lists providers whose own API counts cached tokens inside the

@@ -437,6 +437,9 @@ func (t *trace) better(j, i int32) bool {
 	if x.in+x.out != y.in+y.out {
 		return x.in+x.out > y.in+y.out
 	}
+	if x.cached != y.cached {
+		return x.cached
+	}
 	if (x.up >= 0) != (y.up >= 0) {
 		return x.up >= 0
 	}

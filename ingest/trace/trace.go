@@ -129,6 +129,7 @@ type line struct {
 	kind         schema.Kind
 	usage        schema.Usage
 	failure      schema.Failure
+	cached       bool   // its counts say how much was cached
 	status       uint16 // HTTP
 	role         schema.Role
 	dims         uint16 // which identity dimensions the call itself has
@@ -343,6 +344,7 @@ func (a *Assembler) describe(l *line, c *schema.Call) {
 		}
 	}
 	l.in, l.out = cap32(c.Tokens.TotalInput()), cap32(c.Tokens.TotalOutput())
+	l.cached = c.Tokens.CacheRead+c.Tokens.CacheWrite5m+c.Tokens.CacheWrite1h > 0
 	l.scope = hash2(c.Scope, c.Provider)
 	l.target, l.response, l.shape = 0, 0, 0
 	switch {
