@@ -358,3 +358,83 @@ func TestEventsOfCommandLines(t *testing.T) {
 	f(tool("ls"), event{"", "gemini_cli.tool_call", "", map[string]any{"event.name": "gemini_cli.tool_call", "function_name": "ls", "success": false}})
 	f(tool("shell"), event{"", "codex.tool_result", "", map[string]any{"event.name": "codex.tool_result", "tool_name": "shell", "success": "False"}})
 }
+
+// An emitter that tells what came of a stream in a record of its own has told of one call.
+func TestStreamsToldTwice(t *testing.T) {
+	half := func(id string, start, end float64, closing bool) spec {
+		s := spec{id: id, parent: "r", name: "Chat Completion with {request_data[model]!r}", scope: "logfire.openai", version: "5", start: start, end: end, attrs: chat("openai", "three", nil)}
+		if closing {
+			s.name, s.end = "streaming response from {request_data[model]!r} took {duration:.2f}s", start+1e-9
+			s.attrs = with(chat("openai", "three", use(1000, 100)), "gen_ai.response.id", "chatcmpl-"+id)
+		}
+		return s
+	}
+	f := func(calls uint32, unknown int, cost string, specs ...spec) {
+		t.Helper()
+		specs = append(specs, spec{id: "r", name: "POST /ask", end: 9})
+		for _, backwards := range []bool{false, true} {
+			b := newBench(t, withPrices(spellingPrices))
+			for i := range specs {
+				if backwards {
+					i = len(specs) - 1 - i
+				}
+				b.add(b.traces("t", specs[i]))
+			}
+			b.settle()
+			if s := b.totals(); s.model != calls || int(s.unknown) != unknown || s.cost.String() != cost {
+				t.Fatalf("%d calls, %d unknown, for %s; want %d, %d, %s", s.model, s.unknown, s.cost.String(), calls, unknown, cost)
+			}
+		}
+	}
+	f(1, 0, "0.0045", half("a", 0, 0.1, false), half("b", 1, 0, true))
+	f(2, 0, "0.009", half("a", 0, 0.1, false), half("b", 1, 0, true), half("c", 2, 2.1, false), half("d", 3, 0, true))   // one after the other
+	f(2, 0, "0.009", half("a", 0, 0.1, false), half("c", 0.5, 0.6, false), half("b", 1, 0, true), half("d", 3, 0, true)) // at once
+	f(2, 1, "0.0045", half("a", 0, 0.1, false), half("b", 1, 0, true), half("c", 2, 2.1, false))                         // the second broke off
+	f(2, 1, "0.0045", half("a", 0, 0.1, false), half("c", 2, 2.1, false), half("d", 3, 0, true))                         // the first did
+	f(1, 1, "0", half("a", 0, 0.1, false))
+}
+
+func TestIdentityByItsWords(t *testing.T) {
+	f := func(user, session string, attrs map[string]any) {
+		t.Helper()
+		e := read1(t, spec{attrs: with(chat("openai", "three", use(1, 1)), flat(attrs)...)})
+		if got := e.Identity; got[schema.User] != user || got[schema.Session] != session {
+			t.Errorf("%v: user %q, session %q; want %q, %q", attrs, got[schema.User], got[schema.Session], user, session)
+		}
+		if e.Tenant != "default" {
+			t.Errorf("%v: tenant is %s", attrs, e.Tenant)
+		}
+	}
+	for _, prefix := range []string{"traceloop.association.properties.", "langfuse.trace.metadata.", "langsmith.metadata.", "ai.telemetry.metadata.", "ai.settings.context.", "baggage."} {
+		f("ann", "s", map[string]any{prefix + "userId": "ann", prefix + "thread_id": "s", prefix + "org": "acme"})
+	}
+	f("ann", "7", map[string]any{"metadata": `{"user-id":"ann","session_id":7,"tenant_id":"acme","model_settings":{"user":"x"}}`})
+	f("eve", "", map[string]any{"user.id": "eve", "metadata": `{"user_id":"ann"}`})
+	// What languages print for nobody is nobody, and no budget of all who are.
+	for _, nobody := range []any{"null", "None", "undefined", "[object Object]", " ", ""} {
+		f("", "", map[string]any{"user.id": nobody})
+		f("ann", "", map[string]any{"user.id": nobody, "enduser.id": "ann"})
+	}
+}
+
+func flat(m map[string]any) (list []any) {
+	for k, v := range m {
+		list = append(list, k, v)
+	}
+	return list
+}
+
+// A zero beside a count of a chat that succeeded is one that never came.
+func TestZeroBesideACount(t *testing.T) {
+	f := func(partial bool, attrs map[string]any, err string) {
+		t.Helper()
+		e := read1(t, spec{err: err, attrs: chat("openai", "three", attrs)})
+		if got := e.AllFlags()&schema.FlagPartialUsage != 0; got != partial {
+			t.Errorf("%v: partial usage is %v", attrs, got)
+		}
+	}
+	f(true, use(1000, 0), "")
+	f(true, use(0, 100), "")
+	f(false, use(1000, 100), "")
+	f(false, use(1000, 0), "content_filter")
+}

@@ -341,6 +341,9 @@ const (
 	// RoleNumbered marks a call whose hidden attempts are the number that it says it has among
 	// the attempts, which siblings of it may be.
 	RoleNumbered
+	// RoleStreamEnd marks the record in which an emitter tells what came of a stream, beside the
+	// span of the call that opened it.
+	RoleStreamEnd
 )
 
 // Call is what a dialect read out of one span, before anything is known about

@@ -17,6 +17,9 @@ func (rec *record) failure(c *schema.Call) {
 		}
 	}
 	errType := rec.first(errorKeys)
+	if !named(errType) || strings.EqualFold(errType, "none") { // some set it on every span
+		errType = ""
+	}
 	rpc := rec.rpcFailure()
 	failed := rec.status == ptrace.StatusCodeError || errType != "" || c.HTTPStatus >= 400 || rec.str(kLangfuseLevel) == "ERROR" || rpc != schema.NoFailure || rec.toolFailed(c)
 	exception := ""
@@ -31,7 +34,7 @@ func (rec *record) failure(c *schema.Call) {
 	if !failed {
 		// content_filter and error are outcomes, not errors, to most emitters.
 		switch finish := strings.ToLower(rec.first([]key{kFinishReasons, kFinishReason, kAIFinish})); {
-		case strings.Contains(finish, "content_filter"), strings.Contains(finish, "content-filter"), strings.HasPrefix(finish, "blocked_"), finish == "safety":
+		case strings.Contains(finish, "content_filter"), strings.Contains(finish, "content-filter"), strings.Contains(finish, "refusal"), strings.HasPrefix(finish, "blocked_"), finish == "safety":
 			c.Failure = schema.Refused
 		case finish == "error":
 			c.Failure = schema.UnknownFailure

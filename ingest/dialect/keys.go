@@ -188,6 +188,7 @@ const (
 	kLiteLLMMetaUser1
 	kUserAccount
 	kUserEmail
+	kOIMetadata
 	kTenantID
 	kTenant
 	kOrganization
@@ -329,6 +330,8 @@ const (
 	kImagesWords
 	kSecondsWords
 	kPagesWords
+	kUserWords
+	kSessionWords
 	numKeys
 )
 
@@ -390,7 +393,7 @@ var keyNames = [numKeys]string{
 	kWebSearches: "gen_ai.usage.completion_token_details.num_search_queries", kWebSearchesOI: "gen_ai.usage.web_search_requests", kImages: "gen_ai.usage.images",
 
 	kUserID: "user.id", kEndUser: "enduser.id", kLangfuseUser: "langfuse.user.id", kAIUser: "ai.telemetry.metadata.userId", kLLMUser: "llm.user", kGenAIRequestUser: "gen_ai.request.user", kGenAIUser: "gen_ai.user",
-	kTraceloopUser: "traceloop.association.properties.user_id", kLiteLLMEndUser: "litellm.end_user.id", kLiteLLMMetaUser: "litellm.metadata.user_api_key_end_user_id", kLiteLLMMetaUser1: "metadata.user_api_key_end_user_id", kUserAccount: "user.account_uuid", kUserEmail: "user.email",
+	kTraceloopUser: "traceloop.association.properties.user_id", kLiteLLMEndUser: "litellm.end_user.id", kLiteLLMMetaUser: "litellm.metadata.user_api_key_end_user_id", kLiteLLMMetaUser1: "metadata.user_api_key_end_user_id", kUserAccount: "user.account_uuid", kUserEmail: "user.email", kOIMetadata: "metadata",
 	kTenantID: "tenant.id", kTenant: "tenant", kOrganization: "organization.id", kLiteLLMTeam: "litellm.team.id", kLiteLLMMetaTeam: "metadata.user_api_key_team_id", kBifrostTeam: "gen_ai.team_id", kBifrostCustomer: "gen_ai.customer_id",
 	kTraceloopTenant: "traceloop.association.properties.tenant_id", kAITenant: "ai.telemetry.metadata.tenantId", kLangfuseTenant: "langfuse.trace.metadata.tenant_id",
 	kConversation: "gen_ai.conversation.id", kSession: "session.id", kLangfuseSession: "langfuse.session.id", kLangfuseSessionMeta: "langfuse.trace.metadata.langfuse_session_id", kAISession: "ai.telemetry.metadata.sessionId", kSpringSession: "spring.ai.chat.client.conversation.id",
@@ -441,12 +444,12 @@ var (
 // which has rules of its own.
 var dimKeys = [...][]key{
 	nil,
-	{kUserID, kEndUser, kLangfuseUser, kAIUser, kLLMUser, kGenAIRequestUser, kGenAIUser, kTraceloopUser, kLiteLLMEndUser, kLiteLLMMetaUser, kLiteLLMMetaUser1, kUserAccount, kUserEmail},
+	{kUserID, kEndUser, kLangfuseUser, kAIUser, kLLMUser, kGenAIRequestUser, kGenAIUser, kTraceloopUser, kLiteLLMEndUser, kLiteLLMMetaUser, kLiteLLMMetaUser1, kUserAccount, kUserEmail, kUserWords},
 	{kAIFunction, kPromptName},
 	{kWorkflowName, kTraceloopWorkflow, kLangfuseTraceName},
 	{kAgentVersion, kTraceloopVersion, kPromptVersion, kLangfuseVersion, kLangfuseRelease},
 	{kAgentName, kAgentNameOld, kAIAgent, kOIAgent, kClaudeAgentID},
-	{kConversation, kSession, kLangfuseSession, kLangfuseSessionMeta, kAISession, kSpringSession, kADKSession, kTraceloopSession, kTraceloopThread},
+	{kConversation, kSession, kLangfuseSession, kLangfuseSessionMeta, kAISession, kSpringSession, kADKSession, kTraceloopSession, kTraceloopThread, kSessionWords},
 	nil,
 	nil,
 	{kDeployEnv, kDeployEnvOld, kLangfuseEnv},

@@ -12,6 +12,9 @@ import (
 // first, since generic names are reused for other things.
 func (rec *record) classify(c *schema.Call) {
 	rec.kindOf(c)
+	if c.Kind == schema.KindModel && strings.HasPrefix(rec.name, "streaming response from ") && strings.HasPrefix(rec.scope, "logfire") {
+		c.Role |= schema.RoleStreamEnd
+	}
 	if c.Kind == schema.KindOther && rec.rawUsage != "" {
 		c.Role |= schema.RoleRefinesParent
 	}

@@ -228,9 +228,15 @@ func (f *fields) put(k key, v value) {
 	f.val[k] = v
 }
 
-// putCount puts what an attribute says whose name no table has, if that can be what the
-// name suggests: a guess must not make a known count doubtful.
-func (f *fields) putCount(k key, v value) {
+// putWord puts what an attribute says whose name no table has, if that can be what the name
+// suggests: a guess must not make a known count doubtful.
+func (f *fields) putWord(k key, v value) {
+	if k >= kUserWords {
+		if named(strings.TrimSpace(v.text())) && !f.has(k) {
+			f.put(k, v)
+		}
+		return
+	}
 	if _, st := count(v); st == countOK || k == kSecondsWords && milliseconds(v) > 0 || k < firstWords && !f.has(k) {
 		f.put(k, v)
 	}
@@ -247,6 +253,16 @@ func (f *fields) str(k key) string {
 func (f *fields) first(keys []key) string {
 	for _, k := range keys {
 		if s := f.str(k); s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// name is the first that names somebody or something.
+func (f *fields) name(keys []key) string {
+	for _, k := range keys {
+		if s := strings.TrimSpace(f.str(k)); named(s) {
 			return s
 		}
 	}
@@ -289,8 +305,8 @@ func (r *Reader) load(f *fields, m pcommon.Map, rec *record) {
 			f.put(k, fromPdata(v))
 		} else if rec == nil {
 			continue
-		} else if k := usageName(name); k != kNone {
-			f.putCount(k, fromPdata(v))
+		} else if k := word(name); k != kNone {
+			f.putWord(k, fromPdata(v))
 		} else if strings.HasPrefix(name, "llm.") && v.Type() == pcommon.ValueTypeStr {
 			rec.answer(name[len("llm."):], v.Str())
 		} else if strings.HasPrefix(name, headerPrefix) && r.limits != nil {
@@ -553,7 +569,7 @@ func (rec *record) tenant(from Origin) (string, bool) {
 	}
 	for _, keys := range [...][]key{rec.reader.tenant, tenantKeys} {
 		for _, f := range [...]*fields{&rec.fields, &rec.res} {
-			if t := strings.TrimSpace(f.first(keys)); t != "" {
+			if t := f.name(keys); t != "" {
 				t = rec.cut(t, 256)
 				return t, from.Allowed == nil || from.Allowed(t)
 			}
@@ -576,6 +592,7 @@ func (rec *record) read(dst []schema.Call) []schema.Call {
 	if c.Role&schema.RoleAggregate != 0 && rec.coversSubtree() {
 		c.Role |= schema.RoleCoversSubtree
 	}
+	rec.metadata()
 	rec.identity(c)
 	rec.failure(c)
 	rec.attempts(c)
@@ -626,7 +643,7 @@ func (rec *record) identity(c *schema.Call) {
 	for d := range schema.NumDims {
 		v := ""
 		for _, f := range [...]*fields{&rec.fields, &rec.res} {
-			if v = f.first(rec.reader.dims[d]); v != "" {
+			if v = f.name(rec.reader.dims[d]); v != "" {
 				if d == schema.Run {
 					c.Role |= schema.RoleRunFromOperator
 				}
@@ -634,11 +651,11 @@ func (rec *record) identity(c *schema.Call) {
 			}
 		}
 		if v == "" && d == schema.Run {
-			v = rec.first(runKeys)
+			v = rec.fields.name(runKeys)
 		}
 		if v == "" && dimKeys[d] != nil {
-			if v = rec.first(dimKeys[d]); v == "" && d != schema.Agent {
-				v = rec.res.first(dimKeys[d])
+			if v = rec.fields.name(dimKeys[d]); v == "" && d != schema.Agent {
+				v = rec.res.name(dimKeys[d])
 			}
 			if v == "" && d == schema.WorkflowVersion {
 				if v = rec.res.str(kServiceVersion); v != "" {
@@ -649,7 +666,7 @@ func (rec *record) identity(c *schema.Call) {
 		if v == "" {
 			continue
 		}
-		if v = rec.cut(strings.TrimSpace(v), 256); d == schema.Criticality || d == schema.Mode {
+		if v = rec.cut(v, 256); d == schema.Criticality || d == schema.Mode {
 			v = vocabulary(v)
 		}
 		if v == "critical" && c.Role&schema.RoleTrustedGateway == 0 {

@@ -292,6 +292,10 @@ func (rec *record) usage(dst []schema.Call) []schema.Call {
 		if u.noCache.st != countOK && u.in.st != countOK || u.out.st != countOK {
 			c.Flags |= schema.FlagPartialUsage
 		}
+		// A chat that succeeded was asked something and answered: a zero is a count that never came.
+		if c.Kind == schema.KindModel && c.Failure == schema.NoFailure && (c.Tokens.TotalInput() == 0 || c.Tokens.TotalOutput() == 0) {
+			c.Flags |= schema.FlagPartialUsage
+		}
 		// An aborted answer's output is what the opening event said, a stub.
 		if c.Failure == schema.Cancelled && u.out.n <= 2 {
 			c.Flags |= schema.FlagPartialUsage

@@ -276,8 +276,8 @@ func (w *wireReader) attribute(f *fields, b []byte, ofSpan bool) {
 		f.put(k, w.value(val))
 	} else if !ofSpan {
 		return
-	} else if k := usageName(key); k != kNone {
-		f.putCount(k, w.value(val))
+	} else if k := word(key); k != kNone {
+		f.putWord(k, w.value(val))
 	} else if strings.HasPrefix(key, "llm.") {
 		if v := w.value(val); v.t == valueText {
 			w.rec.answer(key[len("llm."):], v.s)

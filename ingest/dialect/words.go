@@ -1,6 +1,94 @@
 package dialect
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/tidwall/gjson"
+)
+
+// word is what an attribute of a span says whose name no table has, kNone for nothing.
+func word(name string) key {
+	if name == "" {
+		return kNone
+	}
+	switch name[0] { // most names end here
+	case 'g', 'l', 't', 'a', 'b':
+		if k := usageName(name); k != kNone {
+			return k
+		}
+		return identityName(name)
+	}
+	return kNone
+}
+
+// metadataOf are prefixes behind which emitters put what an application gave them along.
+var metadataOf = [...]string{"traceloop.association.properties.", "langfuse.trace.metadata.", "langsmith.metadata.", "ai.telemetry.metadata.", "ai.settings.context.", "baggage."}
+
+// identityName is whose call it is, by the name that an application chose. It is no tenant:
+// that is never inherited, and applications give it to some spans of a trace, which would be
+// another tenant's than the rest.
+func identityName(name string) key {
+	for _, p := range metadataOf {
+		if s, ok := strings.CutPrefix(name, p); ok {
+			return identityWord(s)
+		}
+	}
+	return kNone
+}
+
+func identityWord(s string) key {
+	var buf [16]byte
+	n := 0
+	for i := range len(s) {
+		c := s[i]
+		if c == '_' || c == '-' || c == '.' {
+			continue
+		}
+		if n == len(buf) {
+			return kNone
+		}
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		buf[n] = c
+		n++
+	}
+	switch string(buf[:n]) {
+	case "userid", "enduserid":
+		return kUserWords
+	case "sessionid", "threadid", "conversationid":
+		return kSessionWords
+	}
+	return kNone
+}
+
+// metadata reads whose call it is out of the object that OpenInference keeps an application's
+// metadata in.
+func (rec *record) metadata() {
+	if !rec.has(kOIMetadata) {
+		return
+	}
+	v := &rec.val[kOIMetadata]
+	if v.t != valueText && v.t != valueOther || !strings.Contains(v.s, "ser") && !strings.Contains(v.s, "hread") && !strings.Contains(v.s, "ession") {
+		return
+	}
+	parseBlob(v.s).ForEach(func(name, of gjson.Result) bool {
+		if k := identityWord(name.Str); k != kNone && (of.Type == gjson.String || of.Type == gjson.Number) && !rec.has(k) {
+			rec.put(k, value{t: valueText, s: of.String()})
+		}
+		return true
+	})
+}
+
+// named reports whether an identity is one. What languages print for a value that is not there
+// would put everybody without a name under one budget.
+func named(s string) bool {
+	switch s {
+	case "", "null", "None", "nil", "<nil>", "(null)", "undefined", "NaN", "[object Object]":
+		return false
+	}
+	return true
+}
 
 // usageName is the count that an attribute below gen_ai.usage. or llm.usage. names in words
 // that no table has, kNone where the words do not say. Emitters spell the same counts in ever
@@ -8,7 +96,7 @@ import "strings"
 // passed over is money: cached tokens at the full price, audio at the price of text.
 //
 // It is asked about names without an entry only, and an entry always goes first, so that a
-// known name keeps its meaning. What it finds counts only where it is a count (putCount).
+// known name keeps its meaning. What it finds counts only where it is a count (putWord).
 func usageName(name string) key {
 	s, ok := strings.CutPrefix(name, "gen_ai.usage.")
 	if !ok {

@@ -98,6 +98,7 @@ type trace struct {
 	waiting    map[schema.SpanID][]int32
 	root       int32
 	failures   int
+	streamEnds bool            // some line is the end of a stream
 	parts      int             // lines that are further parts of a span
 	level      schema.Identity // trace-level identity, unique values only
 	levelRun   string          // operator's run seen on any span
