@@ -162,6 +162,21 @@ func TestUnknownFreeAndUnpricedAreThreeThings(t *testing.T) {
 	}
 }
 
+// A price file may spell names with capitals; calls never do.
+func TestNamesWithCapitals(t *testing.T) {
+	c := load(t, `
+prices:
+  - {provider: OpenAI, models: [M-5], per_million: {input: "1.25"}, service_tiers: {Flex: {per_million: {input: "0.625"}}}}
+aliases:
+  - {provider: Azure, model: Prod-1, is: {provider: OpenAI, model: M-5}}
+`)
+	cost(t, c, query("openai", "m-5", schema.Tokens{Input: 1_000_000}), "1.25")
+	cost(t, c, query("azure", "prod-1", schema.Tokens{Input: 1_000_000}), "1.25")
+	q := query("openai", "m-5", schema.Tokens{Input: 1_000_000})
+	q.Tier = "flex"
+	cost(t, c, q, "0.625")
+}
+
 func TestOnlyWholeNamesMatch(t *testing.T) {
 	c := load(t, `
 prices:
