@@ -438,3 +438,31 @@ func TestZeroBesideACount(t *testing.T) {
 	f(false, use(1000, 100), "")
 	f(false, use(1000, 0), "content_filter")
 }
+
+// A bare request to a model's host is a call of unknown usage if a model may have answered it.
+func TestRequestsToModelHosts(t *testing.T) {
+	f := func(method, url, provider string) {
+		t.Helper()
+		host, _, _ := strings.Cut(strings.TrimPrefix(url, "https://"), "/")
+		e := read1(t, spec{kind: ptrace.SpanKindClient, name: method, attrs: map[string]any{"http.request.method": method, "server.address": host, "url.full": url, "http.response.status_code": 200}})
+		switch {
+		case provider != "" && (e.Posting.Kind != schema.KindModel || e.Posting.Status != schema.CostUnknown || e.Provider != provider):
+			t.Errorf("%s %s is %s of %s, %s", method, url, schema.KindNames[e.Posting.Kind], e.Provider, e.Posting.Status)
+		case provider == "" && (e.Posting.Kind != schema.KindTool || e.Posting.Exposure != 0):
+			t.Errorf("%s %s is %s with exposure %s", method, url, schema.KindNames[e.Posting.Kind], e.Posting.Exposure)
+		}
+	}
+	f("POST", "https://api.openai.com/v1/responses", "openai")
+	f("POST", "https://eu.api.openai.com/v1/chat/completions", "openai")
+	f("GET", "https://api.openai.com/v1/realtime?model=gpt-realtime", "openai")
+	f("POST", "https://bedrock-runtime-fips.us-east-1.amazonaws.com/model/x/converse", "bedrock")
+	f("POST", "https://bedrock-runtime.us-east-1.api.aws/model/x/invoke", "bedrock")
+	f("POST", "https://gateway.example/model/x/converse-stream", "bedrock")
+	f("POST", "https://aiplatform.us.rep.googleapis.com/v1/projects/p/models/x:streamRawPredict", "google")
+	f("POST", "https://gateway.example/v1/audio/speech", "openai")
+	for _, free := range []string{"GET https://api.openai.com/v1/models", "GET https://api.openai.com/v1/batches/b_1", "POST https://api.openai.com/v1/files", "POST https://api.openai.com/v1/moderations", "DELETE https://api.openai.com/v1/responses/r_1",
+		"POST https://api.anthropic.com/v1/messages/count_tokens", "GET https://api.anthropic.com/v1/messages/batches/b_1/results", "POST https://generativelanguage.googleapis.com/v1/models/x:countTokens", "GET https://gateway.example/v1/chat/completions"} {
+		method, url, _ := strings.Cut(free, " ")
+		f(method, url, "")
+	}
+}

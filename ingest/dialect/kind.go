@@ -370,7 +370,7 @@ func (rec *record) clientKind(c *schema.Call) {
 		if p == "" && method == "POST" {
 			p = modelPath(path)
 		}
-		if p != "" {
+		if p != "" && infers(method, path) {
 			c.Role |= schema.RoleModelHost
 			c.Provider = p
 		}
@@ -457,15 +457,43 @@ func (rec *record) hostAndPath() (host, path string) {
 // modelPath recognises the paths of the model APIs, which gateways and
 // self-hosted servers keep.
 func modelPath(path string) string {
+	ends := func(suffixes ...string) bool {
+		for _, s := range suffixes {
+			if strings.HasSuffix(path, s) {
+				return true
+			}
+		}
+		return false
+	}
 	switch {
-	case strings.HasSuffix(path, "/chat/completions"), strings.HasSuffix(path, "/v1/responses"), strings.HasSuffix(path, "/v1/embeddings"):
+	case ends("/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/images/generations", "/v1/images/edits", "/v1/audio/speech", "/v1/audio/transcriptions", "/v1/audio/translations"):
 		return "openai"
-	case strings.HasSuffix(path, "/v1/messages"):
+	case ends("/v1/messages"):
 		return "anthropic"
-	case strings.HasSuffix(path, ":generateContent"), strings.HasSuffix(path, ":streamGenerateContent"):
+	case ends(":generateContent", ":streamGenerateContent", ":embedContent", ":batchEmbedContents", ":rawPredict", ":streamRawPredict"):
 		return "google"
+	case strings.HasPrefix(path, "/model/") && ends("/converse", "/converse-stream", "/invoke", "/invoke-with-response-stream"):
+		return "bedrock"
 	}
 	return ""
+}
+
+// infers reports whether a request to a model's host may be one that a model answers. Models
+// are listed, files fetched and batches polled for at the same hosts, for nothing.
+func infers(method, path string) bool {
+	has := func(words ...string) bool {
+		for _, w := range words {
+			if strings.Contains(path, w) {
+				return true
+			}
+		}
+		return false
+	}
+	switch method {
+	case "GET", "HEAD", "OPTIONS", "DELETE":
+		return has("/realtime", "BidiGenerateContent") // the opening of a socket
+	}
+	return !has("/files", "/uploads", "/batches", "/count_tokens", "/count-tokens", ":countTokens", "/tokenize", "/moderations", "/vector_stores", "/fine_tuning", "/cachedContents")
 }
 
 // excludedPath lists what an agent's process calls that no agent asked for.

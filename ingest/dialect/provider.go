@@ -197,9 +197,11 @@ func modelHost(host string) string {
 	switch {
 	case strings.HasSuffix(host, ".openai.azure.com"), strings.HasSuffix(host, ".services.ai.azure.com"), strings.HasSuffix(host, ".cognitiveservices.azure.com"):
 		return "azure"
-	case strings.HasPrefix(host, "bedrock-runtime.") && strings.HasSuffix(host, ".amazonaws.com"):
+	case strings.Contains(host, "bedrock-runtime") && (strings.HasSuffix(host, ".amazonaws.com") || strings.HasSuffix(host, ".amazonaws.com.cn") || strings.HasSuffix(host, ".api.aws")):
 		return "bedrock"
-	case strings.HasSuffix(host, "-aiplatform.googleapis.com"):
+	case strings.HasSuffix(host, ".api.openai.com"):
+		return "openai"
+	case strings.HasSuffix(host, "-aiplatform.googleapis.com"), strings.HasPrefix(host, "aiplatform.") && strings.HasSuffix(host, ".googleapis.com"):
 		return "google"
 	}
 	return ""
