@@ -97,8 +97,41 @@ func TestUsageByItsWords(t *testing.T) {
 	f("three", "0.0375", usageOf("input_tokens", 12000, "total_tokens", 12100))
 	f("three", "0.0375", usageOf("output_tokens", 100, "total_tokens", 12100))
 	f("three", "NULL", usageOf("total_tokens", 12100))
+	// Names of a convention that were set before anything was known do not hide those of another.
+	f("three", "0.0375", usageOf("input_tokens", 0, "prompt_tokens", 12000, "output_tokens", 0, "completion_tokens", 100))
+	f("three", "0.0375", usageOf("input_tokens", 12000, "output_tokens", 100, "cache_read.input_tokens", 0, "cached_input_tokens", 10000)) // that one is no name
+	f("three", "NULL", usageOf("input_tokens", 0, "prompt_tokens", -1, "output_tokens", 0))
 	// 400 × 1.25 + 600 × 0.125 + 350 × 10
 	f("gem", "0.004075", usageOf("raw", `{"total_input_tokens":1000,"total_cached_tokens":600,"total_output_tokens":50,"total_thought_tokens":300,"total_tokens":1350}`))
+}
+
+// A total tells more of a call than a table of emitters: whether thoughts are on top.
+func TestReasoningByTheTotal(t *testing.T) {
+	f := func(provider, model, want string, attrs map[string]any) {
+		t.Helper()
+		wantCost(t, read1(t, spec{attrs: chat(provider, model, attrs)}), want, 0)
+	}
+	for _, provider := range []string{"openai", "azure.ai.openai", "groq", "deepseek", "x_ai", "gcp.gemini"} {
+		f(provider, "three", "0.0135", usageOf("input_tokens", 1000, "output_tokens", 400, "reasoning_tokens", 300, "total_tokens", 1700)) // 1000 × 3 + 700 × 15
+		f(provider, "three", "0.009", usageOf("input_tokens", 1000, "output_tokens", 400, "reasoning_tokens", 300, "total_tokens", 1400))
+	}
+	f("anthropic", "three", "0.0096", usageOf("input_tokens", 1000, "output_tokens", 400, "reasoning_tokens", 300, "cache_read.input_tokens", 2000, "total_tokens", 3400)) // 1000 × 3 + 2000 × 0.3 + 400 × 15: the total has the cache
+	f("anthropic", "three", "0.0141", usageOf("input_tokens", 1000, "output_tokens", 400, "reasoning_tokens", 300, "cache_read.input_tokens", 2000, "total_tokens", 3700))
+}
+
+// Anthropic's models have Anthropic's API at hosts whose own API counts otherwise.
+func TestClaudeElsewhere(t *testing.T) {
+	for _, host := range []string{"gcp.vertex_ai", "azure.ai.inference"} {
+		e := read1(t, spec{attrs: chat(host, "claude-three", usageOf("input_tokens", 5000, "output_tokens", 100, "cache_read.input_tokens", 1000))})
+		if e.AllFlags()&schema.FlagBasisAssumed == 0 {
+			t.Errorf("%s: the basis %s is not flagged", host, e.TokenBasis)
+		}
+	}
+	// A total with cached tokens is no thoughts.
+	e := read1(t, spec{attrs: chat("gcp.vertex_ai", "claude-three", usageOf("input_tokens", 100, "output_tokens", 50, "total_tokens", 10150))})
+	if e.Posting.Tokens.Output != 50 {
+		t.Errorf("output is %d", e.Posting.Tokens.Output)
+	}
 }
 
 func TestModalitiesByTheirWords(t *testing.T) {

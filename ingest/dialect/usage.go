@@ -96,16 +96,23 @@ func countOf(rec *record, k key) (uint64, countState) {
 	return count(rec.val[k])
 }
 
-// get is the first alias that is not missing.
+// get is the first alias that is not missing. A zero under one name is no word against a
+// count under another: emitters set the names of a convention before they know.
 func (rec *record) get(keys ...key) counter {
+	var zero counter
 	for _, k := range keys {
-		if rec.has(k) {
-			if n, st := count(rec.val[k]); st != countMissing {
-				return counter{n, st}
-			}
+		if !rec.has(k) || zero.st == countOK && k >= firstWords {
+			continue
+		}
+		switch n, st := count(rec.val[k]); {
+		case st == countMissing, st == countInvalid && zero.st == countOK:
+		case st == countOK && n == 0:
+			zero.st = countOK
+		default:
+			return counter{n, st}
 		}
 	}
-	return counter{}
+	return zero
 }
 
 // family is a set of attribute names that share one meaning. Families on one
@@ -412,9 +419,12 @@ func (rec *record) resolve(c *schema.Call, u *usage) {
 	}
 	if u.w5.st == countOK || u.w1.st == countOK {
 		t.CacheWrite5m, t.CacheWrite1h = u.w5.n, u.w1.n
-		if u.write.n > u.w5.n+u.w1.n {
+		switch {
+		case u.write.n > u.w5.n+u.w1.n:
 			t.CacheWrite5m += u.write.n - u.w5.n - u.w1.n
 			c.Flags |= schema.FlagTTLAssumed
+		case u.write.n > 0 && u.write.n < u.w5.n+u.w1.n: // the whole is less than its parts
+			c.Flags |= schema.FlagUsageInconsistent
 		}
 	} else if u.write.n > 0 {
 		c.Flags |= schema.FlagTTLAssumed
@@ -430,7 +440,8 @@ func (rec *record) resolve(c *schema.Call, u *usage) {
 	in := u.in.n + u.toolPrompt
 
 	// Google's totals hold what the counts leave out.
-	if c.Provider == "google" && u.fam != famRaw && u.total.st == countOK && u.total.n > in+u.out.n {
+	claude := vendor(c.Model) == "anthropic" || vendor(c.RequestedModel) == "anthropic"
+	if c.Provider == "google" && !claude && u.fam != famRaw && u.total.st == countOK && u.total.n > in+u.out.n {
 		rest := u.total.n - in - u.out.n
 		switch {
 		case u.reason.n > 0 && rest >= u.reason.n:
@@ -471,7 +482,7 @@ func (rec *record) resolve(c *schema.Call, u *usage) {
 		c.Role |= schema.RoleBasisProof
 	case table == inclusive:
 		incl, c.TokenBasis = true, "declared_inclusive"
-	case inclusiveAPI(c.Provider):
+	case inclusiveAPI(c.Provider) && (!claude || c.Provider != "google" && c.Provider != "azure"): // which pass Anthropic's API on
 		incl, c.TokenBasis = true, "provider_inclusive"
 	default:
 		incl, c.TokenBasis = true, "assumed_inclusive"
@@ -514,8 +525,9 @@ func (rec *record) resolve(c *schema.Call, u *usage) {
 	switch {
 	case u.outExcludes, u.reason.n > out && u.out.st == countOK:
 		out += u.reason.n
-	case (c.Provider == "google" || c.Provider == "xai") && u.reason.n > 0 && u.total.st == countOK && u.total.n == u.in.n+u.out.n+u.reason.n:
-		out += u.reason.n
+	case u.reason.n > 0 && u.total.st == countOK && u.total.n == u.in.n+u.out.n+u.reason.n && cached != u.reason.n,
+		u.reason.n > 0 && u.total.st == countOK && !incl && cached > 0 && u.total.n == u.in.n+cached+u.out.n+u.reason.n:
+		out += u.reason.n // which the total shows
 	case c.Provider == "google" && u.reason.n > 0 && rec.scope == "ai" && rec.aiMajor() < 6 && u.fam == famAI:
 		out += u.reason.n
 	}

@@ -162,6 +162,23 @@ func TestUnknownFreeAndUnpricedAreThreeThings(t *testing.T) {
 	}
 }
 
+// Where the model that answered has no price, the one asked for stands in, and the call says so.
+func TestPricedByTheModelAskedFor(t *testing.T) {
+	c := load(t, `prices: [{provider: openai, models: [m-5], per_million: {input: "1.25"}}]`)
+	f := func(answered string, want bool) {
+		t.Helper()
+		q := query("openai", answered, schema.Tokens{Input: 1_000_000})
+		q.Requested = "m-5"
+		if r := cost(t, c, q, "1.25"); r.Flags&schema.FlagModelFamily != 0 != want {
+			t.Errorf("%s: flags are %v", answered, r.Flags.Names())
+		}
+	}
+	f("m-5", false)
+	f("m-5-2026-01-15", false)
+	f("", false)
+	f("m-5-0613-preview", true)
+}
+
 // A price file may spell names with capitals; calls never do.
 func TestNamesWithCapitals(t *testing.T) {
 	c := load(t, `
