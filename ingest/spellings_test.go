@@ -499,3 +499,25 @@ func TestRequestsToModelHosts(t *testing.T) {
 		f(method, url, "")
 	}
 }
+
+// The same arguments are the same whatever blanks are in them.
+func TestArgumentsButForBlanks(t *testing.T) {
+	hash := func(args any) uint64 {
+		t.Helper()
+		return read1(t, spec{attrs: map[string]any{"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "q", "gen_ai.tool.call.arguments": args}}).ArgsHash
+	}
+	long := strings.Repeat(`"x y\" z",`, 200)
+	for _, same := range [][2]string{{`{"a":"b c","d":[1,2]}`, "{\n  \"a\": \"b c\",\n  \"d\": [1, 2]\n}"}, {`[` + long + `1]`, `[ ` + strings.ReplaceAll(long, `",`, `", `) + `1 ]`}} {
+		if hash(same[0]) != hash(same[1]) {
+			t.Errorf("%.40q and %.40q are told apart", same[0], same[1])
+		}
+	}
+	for _, other := range [][2]string{{`{"a":"b c"}`, `{"a":"bc"}`}, {`{"a":"\" b"}`, `{"a":"\"b"}`}, {"a b", "ab"}, {`{"a":1}`, `{"a":11}`}} {
+		if hash(other[0]) == hash(other[1]) {
+			t.Errorf("%q and %q are taken for one", other[0], other[1])
+		}
+	}
+	if hash(map[string]any{"a": int64(1)}) != hash(`{"a": 1}`) {
+		t.Error("a structured value and its JSON are told apart")
+	}
+}

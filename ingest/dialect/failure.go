@@ -256,7 +256,7 @@ func (rec *record) attempts(c *schema.Call) {
 	if n, st := countOf(rec, kTurns); st == countOK && n < 100_000 {
 		c.Turns = uint32(n)
 	}
-	for _, k := range [...]key{kDeliveryPubSub, kDeliveryAttempt} {
+	for _, k := range [...]key{kDeliveryPubSub, kDeliveryAttempt, kDeliveryServiceBus} {
 		if n, st := countOf(rec, k); st == countOK && n < 1000 {
 			c.Delivery = uint32(n)
 		}

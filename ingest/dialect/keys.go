@@ -275,6 +275,7 @@ const (
 	kTurns
 	kDeliveryPubSub
 	kDeliveryAttempt
+	kDeliveryServiceBus
 	kDeliveryRabbit
 	kCeleryRetries
 	kStatusCode
@@ -412,7 +413,7 @@ var keyNames = [numKeys]string{
 	kHTTPStatus: "http.response.status_code", kHTTPStatusOld: "http.status_code", kRPCStatus: "rpc.response.status_code", kGRPCStatus: "rpc.grpc.status_code",
 	kFinishReasons: "gen_ai.response.finish_reasons", kFinishReason: "gen_ai.response.finish_reason", kAIFinish: "ai.response.finishReason", kLangfuseLevel: "langfuse.observation.level",
 	kResendCount: "http.request.resend_count", kStainlessRetry: "http.request.header.x-stainless-retry-count", kStainlessRetryPy: "http.request.header.x_stainless_retry_count", kAttempt: "attempt", kRetryAttempt: "retry.attempt", kRetriesBifrost: "gen_ai.number_of_retries", kFallbackBifrost: "gen_ai.fallback_index", kTurns: "num_turns",
-	kDeliveryPubSub: "messaging.gcp_pubsub.message.delivery_attempt", kDeliveryAttempt: "messaging.message.delivery_attempt", kDeliveryRabbit: "messaging.rabbitmq.message.redelivered", kCeleryRetries: "celery.retries", kStatusCode: "status_code",
+	kDeliveryPubSub: "messaging.gcp_pubsub.message.delivery_attempt", kDeliveryAttempt: "messaging.message.delivery_attempt", kDeliveryServiceBus: "messaging.servicebus.message.delivery_count", kDeliveryRabbit: "messaging.rabbitmq.message.redelivered", kCeleryRetries: "celery.retries", kStatusCode: "status_code",
 
 	kHTTPMethod: "http.request.method", kHTTPMethodOld: "http.method", kURLFull: "url.full", kURLFullOld: "http.url", kURLPath: "url.path", kURLPathOld: "http.target",
 	kDBSystem: "db.system.name", kDBSystemOld: "db.system", kDBOperation: "db.operation.name", kDBOperationOld: "db.operation", kDBCollection: "db.collection.name", kDBCollectionOld: "db.sql.table", kDBQuerySummary: "db.query.summary",

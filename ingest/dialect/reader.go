@@ -728,11 +728,37 @@ func (rec *record) tool(c *schema.Call) {
 	}
 }
 
-// hash is a keyed hash that is never 0.
+// hash is a keyed hash that is never 0. Blanks between the words of JSON do not matter, since
+// a model that asks for the same again may set them otherwise, and so may each layer.
 func (r *Reader) hash(s string) uint64 {
 	h := sha256.New()
 	h.Write(r.hashKey)
-	h.Write([]byte(s))
+	if s != "" && (s[0] == '{' || s[0] == '[') {
+		var buf [256]byte
+		n, quoted := 0, false
+		for i := 0; i < len(s); i++ {
+			c := s[i]
+			switch {
+			case c == '"':
+				quoted = !quoted
+			case quoted && c == '\\' && i+1 < len(s):
+				buf[n] = c
+				n++
+				i++
+				c = s[i]
+			case !quoted && (c == ' ' || c == '\t' || c == '\n' || c == '\r'):
+				continue
+			}
+			buf[n] = c
+			if n++; n >= len(buf)-1 {
+				h.Write(buf[:n])
+				n = 0
+			}
+		}
+		h.Write(buf[:n])
+	} else {
+		h.Write([]byte(s))
+	}
 	var sum [sha256.Size]byte
 	return max(1, binary.LittleEndian.Uint64(h.Sum(sum[:0])))
 }
