@@ -521,3 +521,30 @@ func TestArgumentsButForBlanks(t *testing.T) {
 		t.Error("a structured value and its JSON are told apart")
 	}
 }
+
+// What a guard, a judge or a retriever says that it spent itself is spent, once.
+func TestGuardsAndJudgesSpend(t *testing.T) {
+	for _, attrs := range []map[string]any{
+		{"openinference.span.kind": "EVALUATOR", "llm.provider": "openai", "llm.model_name": "three", "llm.token_count.prompt": 1000, "llm.token_count.completion": 100},
+		{"openinference.span.kind": "guardrail", "llm.provider": "openai", "llm.model_name": "three", "llm.token_count.prompt": 1000, "llm.token_count.completion": 100},
+		with(chat("openai", "three", use(1000, 100)), "gen_ai.operation.name", "guardrail.run"),
+		with(chat("openai", "three", use(1000, 100)), "gen_ai.operation.name", "retrieval"),
+		with(chat("openai", "three", use(1000, 100)), "langsmith.span.kind", "LLM"),
+	} {
+		b := newBench(t, withPrices(spellingPrices))
+		b.add(b.traces("t", spec{id: "g", attrs: attrs}))
+		b.settle()
+		if s := b.totals(); s.model != 1 || s.cost.String() != "0.0045" {
+			t.Errorf("%v: %d calls for %s", attrs, s.model, s.cost.String())
+		}
+		b.add(b.traces("t", spec{id: "c", parent: "g", attrs: chat("openai", "three", use(900, 100))}))
+		b.settle()
+		if s := b.totals(); s.model != 1 || s.cost.String() != "0.0042" {
+			t.Errorf("%v above the call: %d calls for %s", attrs, s.model, s.cost.String())
+		}
+	}
+	// Without counts of its own it is nothing.
+	if e := read1(t, spec{attrs: map[string]any{"openinference.span.kind": "GUARDRAIL", "llm.model_name": "three"}}); e.Posting.ModelCalls != 0 || e.Posting.Status != schema.CostNone {
+		t.Errorf("%d calls, %s", e.Posting.ModelCalls, e.Posting.Status)
+	}
+}

@@ -15,6 +15,10 @@ func (rec *record) classify(c *schema.Call) {
 	if c.Kind == schema.KindModel && strings.HasPrefix(rec.name, "streaming response from ") && strings.HasPrefix(rec.scope, "logfire") {
 		c.Role |= schema.RoleStreamEnd
 	}
+	// A guard or a judge that names its model and its counts has called it, unless a span below says so.
+	if c.Role&(schema.RoleAggregate|schema.RoleNotCounted|schema.RoleServer) == 0 && (c.Kind == schema.KindGuardrail || c.Kind == schema.KindRetrieval || c.Flags&schema.FlagEvaluation != 0) && rec.hasUsage() && rec.first(modelKeys) != "" {
+		c.Role |= schema.RoleAggregate
+	}
 	if c.Kind == schema.KindOther && rec.rawUsage != "" {
 		c.Role |= schema.RoleRefinesParent
 	}
@@ -221,7 +225,7 @@ func (rec *record) langfuseKind(c *schema.Call, k string) {
 
 func (rec *record) langsmithKind(c *schema.Call, k string) {
 	c.Operation = k
-	switch k {
+	switch strings.ToLower(k) {
 	case "llm":
 		c.Kind = schema.KindModel
 	case "tool":
