@@ -338,6 +338,12 @@ const (
 	RoleNotCounted
 	// RoleWeakVersion marks a workflow version that only the service.version of the resource gave.
 	RoleWeakVersion
+	// RoleNumbered marks a call whose hidden attempts are the number that it says it has among
+	// the attempts, which siblings of it may be.
+	RoleNumbered
+	// RoleStreamEnd marks the record in which an emitter tells what came of a stream, beside the
+	// span of the call that opened it.
+	RoleStreamEnd
 )
 
 // Call is what a dialect read out of one span, before anything is known about

@@ -17,7 +17,11 @@ func (rec *record) failure(c *schema.Call) {
 		}
 	}
 	errType := rec.first(errorKeys)
-	failed := rec.status == ptrace.StatusCodeError || errType != "" || c.HTTPStatus >= 400 || rec.str(kLangfuseLevel) == "ERROR"
+	if !named(errType) || strings.EqualFold(errType, "none") { // some set it on every span
+		errType = ""
+	}
+	rpc := rec.rpcFailure()
+	failed := rec.status == ptrace.StatusCodeError || errType != "" || c.HTTPStatus >= 400 || rec.str(kLangfuseLevel) == "ERROR" || rpc != schema.NoFailure || rec.toolFailed(c)
 	exception := ""
 	for i := range rec.events {
 		if e := &rec.events[i]; e.name == "exception" || e.name == "gen_ai.client.operation.exception" {
@@ -30,7 +34,7 @@ func (rec *record) failure(c *schema.Call) {
 	if !failed {
 		// content_filter and error are outcomes, not errors, to most emitters.
 		switch finish := strings.ToLower(rec.first([]key{kFinishReasons, kFinishReason, kAIFinish})); {
-		case strings.Contains(finish, "content_filter"), strings.Contains(finish, "content-filter"), strings.HasPrefix(finish, "blocked_"), finish == "safety":
+		case strings.Contains(finish, "content_filter"), strings.Contains(finish, "content-filter"), strings.Contains(finish, "refusal"), strings.HasPrefix(finish, "blocked_"), finish == "safety":
 			c.Failure = schema.Refused
 		case finish == "error":
 			c.Failure = schema.UnknownFailure
@@ -57,12 +61,67 @@ func (rec *record) failure(c *schema.Call) {
 			c.Failure = f
 		}
 	}
-	if c.Failure == schema.NoFailure {
-		c.Failure = schema.UnknownFailure
+	if c.Failure == schema.NoFailure || c.Failure == schema.UnknownFailure {
+		if c.Failure = rpc; rpc == schema.NoFailure {
+			c.Failure = schema.UnknownFailure
+		}
 	}
 	if c.Failure == schema.UnknownFailure && c.Kind == schema.KindTool {
 		c.Failure = schema.ToolError
 	}
+}
+
+// rpcFailure reads the status of gRPC, a number or its name. JSON-RPC's codes, which MCP puts
+// into the same attribute, are negative and say nothing that is looked at.
+func (rec *record) rpcFailure() schema.Failure {
+	s := rec.str(kGRPCStatus)
+	if s == "" {
+		if s = rec.str(kRPCStatus); s == "" {
+			return schema.NoFailure
+		}
+	}
+	switch strings.ToUpper(s) {
+	case "0", "OK":
+		return schema.NoFailure
+	case "1", "CANCELLED":
+		return schema.Cancelled
+	case "4", "DEADLINE_EXCEEDED":
+		return schema.Timeout
+	case "8", "RESOURCE_EXHAUSTED":
+		return schema.RateLimited
+	case "14", "UNAVAILABLE":
+		return schema.Overloaded
+	case "13", "INTERNAL", "15", "DATA_LOSS":
+		return schema.ServerError
+	case "3", "INVALID_ARGUMENT", "5", "NOT_FOUND", "6", "ALREADY_EXISTS", "7", "PERMISSION_DENIED", "9", "FAILED_PRECONDITION", "11", "OUT_OF_RANGE", "12", "UNIMPLEMENTED", "16", "UNAUTHENTICATED":
+		return schema.ClientError
+	case "2", "UNKNOWN", "10", "ABORTED":
+		return schema.UnknownFailure
+	}
+	return schema.NoFailure
+}
+
+// toolFailed reports whether a tool said that it failed where the span did not: an MCP result
+// with isError, which is an answer like any other to the protocol, or success=false.
+func (rec *record) toolFailed(c *schema.Call) bool {
+	if c.Kind != schema.KindTool {
+		return false
+	}
+	if strings.EqualFold(rec.str(kSuccess), "false") {
+		return true
+	}
+	for _, k := range resultKeys {
+		if !rec.has(k) {
+			continue
+		}
+		v := &rec.val[k]
+		if (v.t == valueText || v.t == valueOther) && (strings.Contains(v.s, `"isError"`) || strings.Contains(v.s, `"is_error"`)) {
+			b := parseBlob(v.s)
+			return b.Get("isError").Bool() || b.Get("is_error").Bool()
+		}
+		break
+	}
+	return false
 }
 
 // ownRefusals are the types of the answers by which limiters and gateways refuse a
@@ -129,18 +188,24 @@ func classifyText(s string, status uint16) schema.Failure {
 	case has("budget_exceeded", "budget exceeded"):
 		return schema.Budget
 	// Quota codes of business APIs arrive as 403 or 400.
-	case has("429", "rate limit", "rate_limit", "ratelimit", "resource_exhausted", "throttl", "too many requests", "toomanyrequests", "request_limit_exceeded", "tenant_limits", "policy_violation_rate", "quota exceeded", "quotaexceeded"):
+	case has("429", "rate limit", "rate_limit", "ratelimit", "resource_exhausted", "throttl", "too many requests", "toomanyrequests", "request_limit_exceeded", "tenant_limits", "policy_violation_rate", "quota exceeded", "quotaexceeded", "quota_exceeded", "insufficient_quota", "resourceexhausted", "resource exhausted"):
 		return schema.RateLimited
-	case has("529", "overloaded", "503", "unavailable"):
+	case has("529", "overloaded", "503", "unavailable", "modelnotready"):
 		return schema.Overloaded
 	case has("timeout", "timed out", "timedout", "deadline", "etimedout"):
 		return schema.Timeout
+	case has("contextwindow", "context_window", "context window", "context_length", "contextlength", "maximum context"):
+		return schema.ClientError
+	case has("econnaborted", "connectionaborted", "connection aborted"): // the network's word, not the caller's
+		return schema.UnknownFailure
 	case has("cancel", "abort"):
 		return schema.Cancelled
-	case has("content_filter", "content filter", "contentfilter", "content_policy", "safety", "refus"):
+	case has("content_filter", "content filter", "contentfilter", "content_policy", "contentpolicy", "safety", "refus"):
 		return schema.Refused
-	case has("internalservererror", "internal server error", "server_error", "internal_error", "apierror_500", "bad gateway", " 500", " 502", "status code 5", "statuscode: 5", "internal_server"):
+	case has("internalservererror", "internal server error", "server_error", "internal_error", "apierror_500", "bad gateway", " 500", " 502", "modelstreamerror", "status code 5", "statuscode: 5", "internal_server"):
 		return schema.ServerError
+	case has("enotfound", "getaddrinfo"): // a name without an address: nobody was asked
+		return schema.UnknownFailure
 	case has("badrequest", "bad_request", "invalid_request", "authentication", "permission", "notfound", "not_found", "unauthorized", "forbidden", "unprocessable", "invalid_api_key"):
 		return schema.ClientError
 	}
@@ -154,13 +219,20 @@ func (rec *record) attempts(c *schema.Call) {
 			c.Hidden = max(c.Hidden, uint32(n))
 		}
 	}
-	for _, k := range [...]key{kResendCount, kStainlessRetry, kStainlessRetryPy, kRetryAttempt, kRetriesBifrost} {
-		if n, st := countOf(rec, k); st == countOK {
-			put(n)
-		}
+	// These number the attempt, wherever the others are.
+	if n, st := countOf(rec, kRetryAttempt); st == countOK {
+		put(n)
 	}
 	if n, st := countOf(rec, kAttempt); st == countOK && n > 0 {
 		put(n - 1) // 1-based
+	}
+	numbered := c.Hidden
+	c.Hidden = 0
+	// These count attempts that were made within it.
+	for _, k := range [...]key{kResendCount, kStainlessRetry, kStainlessRetryPy, kRetriesBifrost} {
+		if n, st := countOf(rec, k); st == countOK {
+			put(n)
+		}
 	}
 	var retries uint64
 	for i := range rec.events {
@@ -177,10 +249,14 @@ func (rec *record) attempts(c *schema.Call) {
 		}
 	}
 	put(retries)
+	if numbered > c.Hidden {
+		c.Hidden = numbered
+		c.Role |= schema.RoleNumbered
+	}
 	if n, st := countOf(rec, kTurns); st == countOK && n < 100_000 {
 		c.Turns = uint32(n)
 	}
-	for _, k := range [...]key{kDeliveryPubSub, kDeliveryAttempt} {
+	for _, k := range [...]key{kDeliveryPubSub, kDeliveryAttempt, kDeliveryServiceBus} {
 		if n, st := countOf(rec, k); st == countOK && n < 1000 {
 			c.Delivery = uint32(n)
 		}

@@ -63,6 +63,7 @@ const (
 	kTierGenAIOpenAIRequest
 	kTierRequest
 	kSpeed
+	kOIParameters
 	// usage, gen_ai family
 	kInput
 	kPrompt
@@ -104,6 +105,12 @@ const (
 	kOutputImage
 	kPartialInput
 	kAggInput
+	kInputLLM
+	kOutputLLM
+	kPydanticInputAudio
+	kPydanticOutputAudio
+	kReadAudio
+	kReadAudioPydantic
 	// usage, OpenInference family
 	kOIInput
 	kOIOutput
@@ -140,6 +147,7 @@ const (
 	kGeminiTool
 	kGeminiTotal
 	// blobs
+	kUsage
 	kUsageRaw
 	kLiteLLMUsage
 	kAIProviderMetadata
@@ -180,6 +188,7 @@ const (
 	kLiteLLMMetaUser1
 	kUserAccount
 	kUserEmail
+	kOIMetadata
 	kTenantID
 	kTenant
 	kOrganization
@@ -227,6 +236,7 @@ const (
 	kAIToolName
 	kTraceloopEntity
 	kClaudeToolName
+	kGeminiToolName
 	kToolArgs
 	kOIToolParams
 	kAIToolArgs
@@ -265,6 +275,7 @@ const (
 	kTurns
 	kDeliveryPubSub
 	kDeliveryAttempt
+	kDeliveryServiceBus
 	kDeliveryRabbit
 	kCeleryRetries
 	kStatusCode
@@ -302,8 +313,31 @@ const (
 	kLangfuseAppRoot
 	kDurationMS
 	kSuccess
+	// counts whose names no table has, by the words in them; usageName says which
+	kInputWords
+	kOutputWords
+	kReadWords
+	kWriteWords
+	kWrite5mWords
+	kWrite1hWords
+	kReasoningWords
+	kInputAudioWords
+	kInputImageWords
+	kOutputAudioWords
+	kOutputImageWords
+	kReadAudioWords
+	kTotalWords
+	kSearchesWords
+	kImagesWords
+	kSecondsWords
+	kPagesWords
+	kUserWords
+	kSessionWords
 	numKeys
 )
+
+// firstWords is the first of the keys that have no name of their own.
+const firstWords = kInputWords
 
 // keyNames spells the attributes. Sources: the OpenTelemetry GenAI conventions,
 // OpenInference's and OpenLLMetry's, the Vercel AI SDK's telemetry page, and what
@@ -323,7 +357,7 @@ var keyNames = [numKeys]string{
 	kToolCallID: "gen_ai.tool.call.id", kOIToolCallID: "tool_call.id", kOIToolID: "tool.id", kAIToolCallID: "ai.toolCall.id", kToolUseID: "tool_use_id",
 
 	kTierOpenAIResponse: "openai.response.service_tier", kTierGenAIOpenAIResponse: "gen_ai.openai.response.service_tier", kTierResponse: "gen_ai.response.service_tier", kTierAnthropicResponse: "anthropic.response.service_tier",
-	kTierOpenAIRequest: "openai.request.service_tier", kTierGenAIOpenAIRequest: "gen_ai.openai.request.service_tier", kTierRequest: "gen_ai.request.service_tier", kSpeed: "speed",
+	kTierOpenAIRequest: "openai.request.service_tier", kTierGenAIOpenAIRequest: "gen_ai.openai.request.service_tier", kTierRequest: "gen_ai.request.service_tier", kSpeed: "speed", kOIParameters: "llm.invocation_parameters",
 
 	kInput: "gen_ai.usage.input_tokens", kPrompt: "gen_ai.usage.prompt_tokens", kOutput: "gen_ai.usage.output_tokens", kCompletion: "gen_ai.usage.completion_tokens",
 	kRead: "gen_ai.usage.cache_read.input_tokens", kReadUnderscore: "gen_ai.usage.cache_read_input_tokens", kReadTokens: "gen_ai.usage.cache_read_tokens", kReadSentry: "gen_ai.usage.input_tokens.cached",
@@ -335,6 +369,9 @@ var keyNames = [numKeys]string{
 	kWrite5mAnthropic: "anthropic.usage.cache_creation.ephemeral_5m_input_tokens", kWrite1hAnthropic: "anthropic.usage.cache_creation.ephemeral_1h_input_tokens",
 	kInputAudio: "gen_ai.usage.audio.input_tokens", kInputAudioMEAI: "gen_ai.usage.input_audio_tokens", kInputImage: "gen_ai.usage.image.input_tokens",
 	kOutputAudio: "gen_ai.usage.audio.output_tokens", kOutputAudioMEAI: "gen_ai.usage.output_audio_tokens", kOutputImage: "gen_ai.usage.image.output_tokens",
+
+	kInputLLM: "llm.usage.prompt_tokens", kOutputLLM: "llm.usage.completion_tokens", kPydanticInputAudio: "gen_ai.usage.details.input_audio_tokens", kPydanticOutputAudio: "gen_ai.usage.details.output_audio_tokens",
+	kReadAudio: "gen_ai.usage.audio.cache_read.input_tokens", kReadAudioPydantic: "gen_ai.usage.details.cache_audio_read_tokens",
 	kPartialInput: "gen_ai.usage.partial.input_tokens", kAggInput: "gen_ai.aggregated_usage.input_tokens",
 
 	kOIInput: "llm.token_count.prompt", kOIOutput: "llm.token_count.completion", kOIRead: "llm.token_count.prompt_details.cache_read", kOIWrite: "llm.token_count.prompt_details.cache_write",
@@ -348,7 +385,7 @@ var keyNames = [numKeys]string{
 	kCodexInput: "input_token_count", kCodexOutput: "output_token_count", kCodexCached: "cached_token_count", kCodexReasoning: "reasoning_token_count",
 	kGeminiCached: "cached_content_token_count", kGeminiThoughts: "thoughts_token_count", kGeminiTool: "tool_token_count", kGeminiTotal: "total_token_count",
 
-	kUsageRaw: "gen_ai.usage.raw", kLiteLLMUsage: "metadata.usage_object", kAIProviderMetadata: "ai.response.providerMetadata", kADKResponse: "gcp.vertex.agent.llm_response", kLangfuseUsage: "langfuse.observation.usage_details", kLangfuseCost: "langfuse.observation.cost_details",
+	kUsage: "gen_ai.usage", kUsageRaw: "gen_ai.usage.raw", kLiteLLMUsage: "metadata.usage_object", kAIProviderMetadata: "ai.response.providerMetadata", kADKResponse: "gcp.vertex.agent.llm_response", kLangfuseUsage: "langfuse.observation.usage_details", kLangfuseCost: "langfuse.observation.cost_details",
 	kOIOutputValue: "output.value", kLangsmithUsage: "langsmith.usage_metadata", kInputDetails: "gen_ai.usage.input_token_details", kOutputDetails: "gen_ai.usage.output_token_details", kMastraBody: "mastra.metadata.body", kResponseData: "response_data",
 
 	kCostOperation: "operation.cost", kCostUsage: "gen_ai.usage.cost", kCostUsageTotal: "gen_ai.usage.total_cost", kCostOI: "llm.cost.total", kCostLiteLLM1: "gen_ai.cost.total_cost", kCostLiteLLM2: "litellm.cost.total",
@@ -357,7 +394,7 @@ var keyNames = [numKeys]string{
 	kWebSearches: "gen_ai.usage.completion_token_details.num_search_queries", kWebSearchesOI: "gen_ai.usage.web_search_requests", kImages: "gen_ai.usage.images",
 
 	kUserID: "user.id", kEndUser: "enduser.id", kLangfuseUser: "langfuse.user.id", kAIUser: "ai.telemetry.metadata.userId", kLLMUser: "llm.user", kGenAIRequestUser: "gen_ai.request.user", kGenAIUser: "gen_ai.user",
-	kTraceloopUser: "traceloop.association.properties.user_id", kLiteLLMEndUser: "litellm.end_user.id", kLiteLLMMetaUser: "litellm.metadata.user_api_key_end_user_id", kLiteLLMMetaUser1: "metadata.user_api_key_end_user_id", kUserAccount: "user.account_uuid", kUserEmail: "user.email",
+	kTraceloopUser: "traceloop.association.properties.user_id", kLiteLLMEndUser: "litellm.end_user.id", kLiteLLMMetaUser: "litellm.metadata.user_api_key_end_user_id", kLiteLLMMetaUser1: "metadata.user_api_key_end_user_id", kUserAccount: "user.account_uuid", kUserEmail: "user.email", kOIMetadata: "metadata",
 	kTenantID: "tenant.id", kTenant: "tenant", kOrganization: "organization.id", kLiteLLMTeam: "litellm.team.id", kLiteLLMMetaTeam: "metadata.user_api_key_team_id", kBifrostTeam: "gen_ai.team_id", kBifrostCustomer: "gen_ai.customer_id",
 	kTraceloopTenant: "traceloop.association.properties.tenant_id", kAITenant: "ai.telemetry.metadata.tenantId", kLangfuseTenant: "langfuse.trace.metadata.tenant_id",
 	kConversation: "gen_ai.conversation.id", kSession: "session.id", kLangfuseSession: "langfuse.session.id", kLangfuseSessionMeta: "langfuse.trace.metadata.langfuse_session_id", kAISession: "ai.telemetry.metadata.sessionId", kSpringSession: "spring.ai.chat.client.conversation.id",
@@ -368,7 +405,7 @@ var keyNames = [numKeys]string{
 	kDeployEnv: "deployment.environment.name", kDeployEnvOld: "deployment.environment", kLangfuseEnv: "langfuse.environment",
 	kPromptIDClaude: "prompt.id", kPromptIDGemini: "prompt_id", kADKInvocation: "gcp.vertex.agent.invocation_id",
 
-	kToolName: "gen_ai.tool.name", kOIToolName: "tool.name", kAIToolName: "ai.toolCall.name", kTraceloopEntity: "traceloop.entity.name", kClaudeToolName: "tool_name",
+	kToolName: "gen_ai.tool.name", kOIToolName: "tool.name", kAIToolName: "ai.toolCall.name", kTraceloopEntity: "traceloop.entity.name", kClaudeToolName: "tool_name", kGeminiToolName: "function_name",
 	kToolArgs: "gen_ai.tool.call.arguments", kOIToolParams: "tool.parameters", kAIToolArgs: "ai.toolCall.args", kToolArguments: "tool_arguments", kOIInputValue: "input.value", kTraceloopInput: "traceloop.entity.input", kLangfuseInput: "langfuse.observation.input", kMCPArgs: "mcp.request.argument",
 	kToolResult: "gen_ai.tool.call.result", kAIToolResult: "ai.toolCall.result", kTraceloopOutput: "traceloop.entity.output", kLangfuseOutput: "langfuse.observation.output", kOIOutputMime: "output.mime_type", kInputMessages: "gen_ai.input.messages",
 
@@ -376,7 +413,7 @@ var keyNames = [numKeys]string{
 	kHTTPStatus: "http.response.status_code", kHTTPStatusOld: "http.status_code", kRPCStatus: "rpc.response.status_code", kGRPCStatus: "rpc.grpc.status_code",
 	kFinishReasons: "gen_ai.response.finish_reasons", kFinishReason: "gen_ai.response.finish_reason", kAIFinish: "ai.response.finishReason", kLangfuseLevel: "langfuse.observation.level",
 	kResendCount: "http.request.resend_count", kStainlessRetry: "http.request.header.x-stainless-retry-count", kStainlessRetryPy: "http.request.header.x_stainless_retry_count", kAttempt: "attempt", kRetryAttempt: "retry.attempt", kRetriesBifrost: "gen_ai.number_of_retries", kFallbackBifrost: "gen_ai.fallback_index", kTurns: "num_turns",
-	kDeliveryPubSub: "messaging.gcp_pubsub.message.delivery_attempt", kDeliveryAttempt: "messaging.message.delivery_attempt", kDeliveryRabbit: "messaging.rabbitmq.message.redelivered", kCeleryRetries: "celery.retries", kStatusCode: "status_code",
+	kDeliveryPubSub: "messaging.gcp_pubsub.message.delivery_attempt", kDeliveryAttempt: "messaging.message.delivery_attempt", kDeliveryServiceBus: "messaging.servicebus.message.delivery_count", kDeliveryRabbit: "messaging.rabbitmq.message.redelivered", kCeleryRetries: "celery.retries", kStatusCode: "status_code",
 
 	kHTTPMethod: "http.request.method", kHTTPMethodOld: "http.method", kURLFull: "url.full", kURLFullOld: "http.url", kURLPath: "url.path", kURLPathOld: "http.target",
 	kDBSystem: "db.system.name", kDBSystemOld: "db.system", kDBOperation: "db.operation.name", kDBOperationOld: "db.operation", kDBCollection: "db.collection.name", kDBCollectionOld: "db.sql.table", kDBQuerySummary: "db.query.summary",
@@ -393,7 +430,7 @@ var (
 	responseKeys = []key{kResponseID, kAIResponseID}
 	requestIDs   = []key{kRequestID, kAnthropicRequestID}
 	toolCallKeys = []key{kToolCallID, kOIToolCallID, kOIToolID, kAIToolCallID, kToolUseID}
-	toolKeys     = []key{kToolName, kOIToolName, kAIToolName, kClaudeToolName, kTraceloopEntity}
+	toolKeys     = []key{kToolName, kOIToolName, kAIToolName, kClaudeToolName, kTraceloopEntity, kGeminiToolName}
 	argKeys      = []key{kToolArgs, kAIToolArgs, kOIToolParams, kToolArguments, kMCPArgs, kOIInputValue, kTraceloopInput, kLangfuseInput}
 	resultKeys   = []key{kToolResult, kAIToolResult, kOIOutputValue, kTraceloopOutput, kLangfuseOutput}
 	servedTier   = []key{kTierOpenAIResponse, kTierGenAIOpenAIResponse, kTierResponse, kTierAnthropicResponse}
@@ -408,12 +445,12 @@ var (
 // which has rules of its own.
 var dimKeys = [...][]key{
 	nil,
-	{kUserID, kEndUser, kLangfuseUser, kAIUser, kLLMUser, kGenAIRequestUser, kGenAIUser, kTraceloopUser, kLiteLLMEndUser, kLiteLLMMetaUser, kLiteLLMMetaUser1, kUserAccount, kUserEmail},
+	{kUserID, kEndUser, kLangfuseUser, kAIUser, kLLMUser, kGenAIRequestUser, kGenAIUser, kTraceloopUser, kLiteLLMEndUser, kLiteLLMMetaUser, kLiteLLMMetaUser1, kUserAccount, kUserEmail, kUserWords},
 	{kAIFunction, kPromptName},
 	{kWorkflowName, kTraceloopWorkflow, kLangfuseTraceName},
 	{kAgentVersion, kTraceloopVersion, kPromptVersion, kLangfuseVersion, kLangfuseRelease},
 	{kAgentName, kAgentNameOld, kAIAgent, kOIAgent, kClaudeAgentID},
-	{kConversation, kSession, kLangfuseSession, kLangfuseSessionMeta, kAISession, kSpringSession, kADKSession, kTraceloopSession, kTraceloopThread},
+	{kConversation, kSession, kLangfuseSession, kLangfuseSessionMeta, kAISession, kSpringSession, kADKSession, kTraceloopSession, kTraceloopThread, kSessionWords},
 	nil,
 	nil,
 	{kDeployEnv, kDeployEnvOld, kLangfuseEnv},

@@ -12,6 +12,13 @@ import (
 // first, since generic names are reused for other things.
 func (rec *record) classify(c *schema.Call) {
 	rec.kindOf(c)
+	if c.Kind == schema.KindModel && strings.HasPrefix(rec.name, "streaming response from ") && strings.HasPrefix(rec.scope, "logfire") {
+		c.Role |= schema.RoleStreamEnd
+	}
+	// A guard or a judge that names its model and its counts has called it, unless a span below says so.
+	if c.Role&(schema.RoleAggregate|schema.RoleNotCounted|schema.RoleServer) == 0 && (c.Kind == schema.KindGuardrail || c.Kind == schema.KindRetrieval || c.Flags&schema.FlagEvaluation != 0) && rec.hasUsage() && rec.first(modelKeys) != "" {
+		c.Role |= schema.RoleAggregate
+	}
 	if c.Kind == schema.KindOther && rec.rawUsage != "" {
 		c.Role |= schema.RoleRefinesParent
 	}
@@ -74,7 +81,7 @@ func (rec *record) kindOf(c *schema.Call) {
 		return
 	}
 	if k := rec.str(kTraceloopKind); k != "" {
-		switch k {
+		switch strings.ToLower(k) {
 		case "tool":
 			c.Kind, c.Operation = schema.KindTool, "execute_tool"
 		case "workflow":
@@ -87,7 +94,7 @@ func (rec *record) kindOf(c *schema.Call) {
 		return
 	}
 	if t := rec.str(kLLMRequestType); t != "" {
-		switch t {
+		switch strings.ToLower(t) {
 		case "embedding", "embeddings":
 			c.Kind = schema.KindEmbedding
 		case "rerank":
@@ -122,7 +129,7 @@ func (rec *record) kindOf(c *schema.Call) {
 }
 
 func (rec *record) hasUsage() bool {
-	return rec.hasAny(kInput, kPrompt, kOutput, kCompletion, kOIInput, kOIOutput, kAIInput, kAIPrompt, kAIOutput, kAICompletion, kAITokens, kUsageRaw, kLangfuseUsage)
+	return rec.hasAny(kInput, kPrompt, kOutput, kCompletion, kInputLLM, kOutputLLM, kInputWords, kOutputWords, kUsage, kOIInput, kOIOutput, kAIInput, kAIPrompt, kAIOutput, kAICompletion, kAITokens, kUsageRaw, kLangfuseUsage)
 }
 
 // aiKind reads the Vercel AI SDK's operation ids; the outer spans repeat the inner.
@@ -190,7 +197,7 @@ func (rec *record) openInferenceKind(c *schema.Call, k string) {
 
 func (rec *record) langfuseKind(c *schema.Call, k string) {
 	c.Operation = k
-	switch k {
+	switch strings.ToLower(k) { // its API writes capitals
 	case "generation":
 		c.Kind = schema.KindModel
 	case "embedding":
@@ -218,7 +225,7 @@ func (rec *record) langfuseKind(c *schema.Call, k string) {
 
 func (rec *record) langsmithKind(c *schema.Call, k string) {
 	c.Operation = k
-	switch k {
+	switch strings.ToLower(k) {
 	case "llm":
 		c.Kind = schema.KindModel
 	case "tool":
@@ -237,7 +244,7 @@ func (rec *record) langsmithKind(c *schema.Call, k string) {
 // the many frameworks that use the attribute for words of their own.
 func (rec *record) genAIKind(c *schema.Call, op string) {
 	c.Operation = op
-	switch op {
+	switch strings.ToLower(op) {
 	case "chat", "text_completion", "text_completions", "completion", "generate_content", "llm_call", "responses", "response", "messages", "vision":
 		c.Kind = schema.KindModel
 	case "embeddings", "embedding":
@@ -276,12 +283,47 @@ func (rec *record) genAIKind(c *schema.Call, op string) {
 		c.Kind = schema.KindWorkflow
 		c.Role |= schema.RoleAggregate
 	default:
-		if rec.hasUsage() && rec.first(modelKeys) != "" {
+		if rec.first(modelKeys) == "" {
+			break
+		}
+		if c.Kind = operationKind(op); c.Kind == schema.KindOther && rec.hasUsage() {
 			c.Kind = schema.KindModel
 		}
 	}
 	rec.litellmKind(c)
 	// Tool names on a chat span are what the model asked for, not a call of it.
+}
+
+// operationKind reads the names that instrumentations make of an SDK's methods (Chat,
+// chat.completions, messages.create, create_embedding, images.generate), of a span that names a
+// model. Calls that failed or lost their usage have nothing else that tells what they are.
+func operationKind(op string) schema.Kind {
+	op = strings.ToLower(op)
+	has := func(words ...string) bool {
+		for _, w := range words {
+			if strings.Contains(op, w) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case has("count", "tokeniz", "moderat", "agent", "workflow", "memor", "tool", "retriev", "search", "fine", "file", "model.list", "list_model", "batch", "eval", "guard", "thread", "session", "cache"):
+		return schema.KindOther
+	case has("embed"):
+		return schema.KindEmbedding
+	case has("rerank"):
+		return schema.KindRerank
+	case has("transcri"):
+		return schema.KindTranscription
+	case has("speech", "tts"):
+		return schema.KindSpeech
+	case has("image") && has("generat", "creat", "edit", "variation"):
+		return schema.KindImage
+	case has("chat", "completion", "messages", "create_message", "responses", "create_response", "converse", "invoke_model", "invokemodel", "inference", "generate_text", "text_generation", "generatetext", "generate_content", "generatecontent", "generate_object", "stream_text"), op == "generate", op == "llm", op == "generation":
+		return schema.KindModel
+	}
+	return schema.KindOther
 }
 
 // litellmKind tells LiteLLM's modalities apart, which share an operation name.
@@ -332,7 +374,7 @@ func (rec *record) clientKind(c *schema.Call) {
 		if p == "" && method == "POST" {
 			p = modelPath(path)
 		}
-		if p != "" {
+		if p != "" && infers(method, path) {
 			c.Role |= schema.RoleModelHost
 			c.Provider = p
 		}
@@ -419,15 +461,43 @@ func (rec *record) hostAndPath() (host, path string) {
 // modelPath recognises the paths of the model APIs, which gateways and
 // self-hosted servers keep.
 func modelPath(path string) string {
+	ends := func(suffixes ...string) bool {
+		for _, s := range suffixes {
+			if strings.HasSuffix(path, s) {
+				return true
+			}
+		}
+		return false
+	}
 	switch {
-	case strings.HasSuffix(path, "/chat/completions"), strings.HasSuffix(path, "/v1/responses"), strings.HasSuffix(path, "/v1/embeddings"):
+	case ends("/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/images/generations", "/v1/images/edits", "/v1/audio/speech", "/v1/audio/transcriptions", "/v1/audio/translations"):
 		return "openai"
-	case strings.HasSuffix(path, "/v1/messages"):
+	case ends("/v1/messages"):
 		return "anthropic"
-	case strings.HasSuffix(path, ":generateContent"), strings.HasSuffix(path, ":streamGenerateContent"):
+	case ends(":generateContent", ":streamGenerateContent", ":embedContent", ":batchEmbedContents", ":rawPredict", ":streamRawPredict"):
 		return "google"
+	case strings.HasPrefix(path, "/model/") && ends("/converse", "/converse-stream", "/invoke", "/invoke-with-response-stream"):
+		return "bedrock"
 	}
 	return ""
+}
+
+// infers reports whether a request to a model's host may be one that a model answers. Models
+// are listed, files fetched and batches polled for at the same hosts, for nothing.
+func infers(method, path string) bool {
+	has := func(words ...string) bool {
+		for _, w := range words {
+			if strings.Contains(path, w) {
+				return true
+			}
+		}
+		return false
+	}
+	switch method {
+	case "GET", "HEAD", "OPTIONS", "DELETE":
+		return has("/realtime", "BidiGenerateContent") // the opening of a socket
+	}
+	return !has("/files", "/uploads", "/batches", "/count_tokens", "/count-tokens", ":countTokens", "/tokenize", "/moderations", "/vector_stores", "/fine_tuning", "/cachedContents")
 }
 
 // excludedPath lists what an agent's process calls that no agent asked for.

@@ -67,12 +67,16 @@ func (r *Reader) AppendLogs(dst []schema.Call, ld plog.Logs, from Origin, receiv
 
 // event decides whether a log record stands for a call.
 func (rec *record) event(c *schema.Call, lr plog.LogRecord) bool {
+	// The attribute may leave out whose event it is; the record's own name and body do not.
 	name := rec.str(kEventName)
-	if name == "" {
-		name = lr.EventName()
+	if own := lr.EventName(); name == "" || !strings.Contains(name, ".") && strings.HasSuffix(own, "."+name) {
+		name = own
 	}
 	if body := lr.Body(); body.Type() == pcommon.ValueTypeStr && (name == "" || !strings.Contains(name, ".") && strings.HasPrefix(body.Str(), "claude_code.")) {
 		name = body.Str()
+	}
+	if !strings.Contains(name, ".") && strings.HasPrefix(rec.scope, "com.anthropic.claude_code") {
+		name = "claude_code." + name
 	}
 	c.Source = schema.SourceLog
 	c.Operation = "chat"
@@ -92,9 +96,6 @@ func (rec *record) event(c *schema.Call, lr plog.LogRecord) bool {
 		c.Kind, c.Provider, c.Failure = schema.KindModel, "google", schema.UnknownFailure
 	case "claude_code.tool_result", "codex.tool_result", "gemini_cli.tool_call":
 		c.Kind, c.Operation = schema.KindTool, "execute_tool"
-		if s := rec.str(kSuccess); s == "false" {
-			c.Failure = schema.ToolError
-		}
 	default:
 		return false
 	}

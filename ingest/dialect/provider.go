@@ -9,16 +9,18 @@ import (
 // providers maps the spellings in use to the canonical provider: the host that
 // bills, not the vendor whose model it is.
 var providers = map[string]string{
-	"openai": "openai", "azure": "azure", "azure.ai.openai": "azure", "az.ai.openai": "azure", "azure.openai": "azure", "azure.ai.inference": "azure", "az.ai.inference": "azure", "azure_openai": "azure", "azure_ai": "azure", "azure-openai": "azure", "azureopenai": "azure",
-	"anthropic": "anthropic", "aws.anthropic": "bedrock", "gcp.anthropic": "google",
+	"openai": "openai", "chatopenai": "openai", "openai_chat": "openai", "openai_responses": "openai", "azure": "azure", "azure.ai.openai": "azure", "az.ai.openai": "azure", "azure.openai": "azure", "azure.ai.inference": "azure", "az.ai.inference": "azure", "azure_openai": "azure", "azure_ai": "azure", "azure-openai": "azure", "azureopenai": "azure", "azurechatopenai": "azure", "microsoft.foundry": "azure",
+	"anthropic": "anthropic", "chatanthropic": "anthropic", "anthropic_messages": "anthropic", "aws.anthropic": "bedrock", "gcp.anthropic": "google",
 	"bedrock": "bedrock", "aws.bedrock": "bedrock", "aws": "bedrock", "bedrock_converse": "bedrock", "amazon-bedrock": "bedrock", "amazon_bedrock": "bedrock",
-	"google": "google", "gcp.gemini": "google", "gcp.vertex_ai": "google", "gcp.gen_ai": "google", "vertex_ai": "google", "vertexai": "google", "google_genai": "google", "gemini": "google", "google.vertex": "google", "google_vertexai": "google", "google-gla": "google", "google-vertex": "google", "google_ai_studio": "google", "google.generative-ai": "google", "vertex_ai_beta": "google", "google-cloud": "google",
+	"google": "google", "gcp.gemini": "google", "gcp.vertex_ai": "google", "gcp.gen_ai": "google", "vertex_ai": "google", "vertexai": "google", "google_genai": "google", "gemini": "google", "google.vertex": "google", "google_vertexai": "google", "google-gla": "google", "google-vertex": "google", "google_ai_studio": "google", "google.generative-ai": "google", "vertex_ai_beta": "google", "google-cloud": "google", "google_gemini": "google", "google_gla": "google", "chatgooglegenerativeai": "google", "googlegenerativeai": "google", "google_ai": "google",
 	"xai": "xai", "x_ai": "xai", "x-ai": "xai", "mistral": "mistral", "mistral_ai": "mistral", "mistralai": "mistral", "moonshot": "moonshot", "moonshot_ai": "moonshot", "moonshotai": "moonshot",
 	"deepseek": "deepseek", "groq": "groq", "cohere": "cohere", "perplexity": "perplexity", "together": "together", "together_ai": "together", "fireworks": "fireworks", "fireworks_ai": "fireworks", "cerebras": "cerebras", "openrouter": "openrouter", "ollama": "ollama", "ibm.watsonx.ai": "watsonx", "watsonx": "watsonx", "voyageai": "voyageai", "voyage": "voyageai", "novita": "novita", "zai": "zai", "zhipuai": "zhipuai", "minimax": "minimax", "huggingface": "huggingface", "replicate": "replicate", "nvidia": "nvidia", "databricks": "databricks", "cloudflare": "cloudflare", "github": "github", "alibaba": "alibaba", "qwen": "alibaba", "dashscope": "alibaba", "baseten": "baseten", "vllm": "vllm",
 }
 
 // frameworks name the emitter where a provider was asked for.
 var frameworks = map[string]bool{"strands-agents": true, "strands": true, "langchain": true, "langgraph": true, "crewai": true, "spring_ai": true, "openai_agents": true, "claude_agent_sdk": true, "gcp.vertex.agent": true, "litellm": true, "llamaindex": true, "llama_index": true, "haystack": true, "autogen": true, "microsoft.agent_framework": true, "agent_framework": true, "pydantic_ai": true, "pydantic-ai": true, "mastra": true, "agno": true, "smolagents": true, "dspy": true, "semantic_kernel": true, "vercel": true, "gateway": true, "_other": true, "unknown": true}
+
+var dashes = strings.NewReplacer(" ", "_", "-", "_")
 
 // provider normalises a spelling; "" where it is empty or names a framework.
 func provider(s string) string {
@@ -36,6 +38,20 @@ func provider(s string) string {
 		if p, ok := providers[s[:i]]; ok {
 			return p
 		}
+	}
+	// Words of the same name, with blanks or other dashes between them, and a vendor's models
+	// at another host, which bills them.
+	w := dashes.Replace(s)
+	if p, ok := providers[w]; ok {
+		return p
+	}
+	switch {
+	case strings.Contains(w, "vertex"):
+		return "google"
+	case strings.Contains(w, "bedrock"):
+		return "bedrock"
+	case strings.Contains(w, "azure"):
+		return "azure"
 	}
 	return s
 }
@@ -108,8 +124,13 @@ func (rec *record) model(c *schema.Call) {
 	if strings.HasPrefix(c.ResponseID, "req_") && c.AltResponseID == "" { // a request id under the response's name
 		c.ResponseID, c.AltResponseID = "", c.ResponseID
 	}
-	if c.ServiceTier = rec.cut(strings.ToLower(rec.first(servedTier)), 32); c.ServiceTier == "" {
-		c.ServiceTier = rec.cut(strings.ToLower(rec.first(askedTier)), 32)
+	if c.ServiceTier = rec.cut(tierName(rec.first(servedTier)), 32); c.ServiceTier == "" {
+		c.ServiceTier = rec.cut(tierName(rec.first(askedTier)), 32)
+	}
+	if c.Role&schema.RoleRefinesParent != 0 {
+		c.ServiceTier = rec.cut(tierName(rec.rawTier), 32)
+	} else if p := rec.str(kOIParameters); c.ServiceTier == "" && strings.Contains(p, `"service_tier"`) {
+		c.ServiceTier = rec.cut(tierName(parseBlob(p).Get("service_tier").String()), 32)
 	}
 	if c.ServiceTier == "" && rec.str(kSpeed) == "fast" {
 		c.ServiceTier = "fast"
@@ -122,10 +143,10 @@ func (rec *record) model(c *schema.Call) {
 func providerOfModel(models ...string) string {
 	for _, m := range models {
 		m = strings.ToLower(m)
-		if strings.HasPrefix(m, "arn:aws:bedrock:") {
+		if strings.HasPrefix(m, "arn:aws") && strings.Contains(m, ":bedrock:") { // of whichever partition
 			return "bedrock"
 		}
-		if i := strings.IndexByte(m, '/'); i > 0 {
+		if i := strings.IndexAny(m, "/:"); i > 0 {
 			if p, ok := providers[m[:i]]; ok {
 				return p
 			}
@@ -176,9 +197,11 @@ func modelHost(host string) string {
 	switch {
 	case strings.HasSuffix(host, ".openai.azure.com"), strings.HasSuffix(host, ".services.ai.azure.com"), strings.HasSuffix(host, ".cognitiveservices.azure.com"):
 		return "azure"
-	case strings.HasPrefix(host, "bedrock-runtime.") && strings.HasSuffix(host, ".amazonaws.com"):
+	case strings.Contains(host, "bedrock-runtime") && (strings.HasSuffix(host, ".amazonaws.com") || strings.HasSuffix(host, ".amazonaws.com.cn") || strings.HasSuffix(host, ".api.aws")):
 		return "bedrock"
-	case strings.HasSuffix(host, "-aiplatform.googleapis.com"):
+	case strings.HasSuffix(host, ".api.openai.com"):
+		return "openai"
+	case strings.HasSuffix(host, "-aiplatform.googleapis.com"), strings.HasPrefix(host, "aiplatform.") && strings.HasSuffix(host, ".googleapis.com"):
 		return "google"
 	}
 	return ""

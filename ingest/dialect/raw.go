@@ -12,19 +12,24 @@ import (
 // evidence there is, with cache lifetimes and fees that no convention carries.
 func (rec *record) raw(c *schema.Call) (usage, bool) {
 	blob := func(k key) gjson.Result {
-		if !rec.has(k) || rec.val[k].t != valueText {
+		if !rec.has(k) || rec.val[k].t != valueText && rec.val[k].t != valueOther { // a structured value is in its JSON form
 			return gjson.Result{}
 		}
 		return parseBlob(rec.val[k].s)
 	}
 	if rec.rawUsage != "" {
-		if u, ok := payload(parseBlob(rec.rawUsage)); ok {
+		if u, ok := payload(parseBlob(rec.rawUsage)); ok && !u.plain {
 			return u, true
 		}
 	}
-	for _, k := range [...]key{kUsageRaw, kLiteLLMUsage} {
-		if u, ok := payload(blob(k)); ok {
+	var plain usage
+	for _, k := range [...]key{kUsageRaw, kLiteLLMUsage, kUsage} {
+		u, ok := payload(blob(k))
+		if ok && !u.plain {
 			return u, true
+		}
+		if ok && !plain.plain {
+			plain = u
 		}
 	}
 	if b := blob(kAIProviderMetadata); b.Exists() {
@@ -49,7 +54,7 @@ func (rec *record) raw(c *schema.Call) (usage, bool) {
 	}
 	if in, out := blob(kInputDetails), blob(kOutputDetails); in.Exists() {
 		u := rec.genAIUsage()
-		langchainDetails(&u, in, out)
+		details(&u, in, out)
 		u.basis, u.why = inclusive, "langchain_inclusive"
 		if u.present() {
 			return u, true
@@ -60,15 +65,44 @@ func (rec *record) raw(c *schema.Call) (usage, bool) {
 			return u, true
 		}
 	}
-	if u, ok := payload(blob(kResponseData).Get("usage")); ok {
-		return u, true
-	}
-	if b := blob(kMastraBody); b.Exists() && c.Kind.ModelLike() {
-		if u, ok := payload(b.Get("usage")); ok {
+	if b := blob(kResponseData); b.Exists() {
+		if u, ok := answer(b, "usage"); ok {
 			return u, true
 		}
 	}
-	return usage{}, false
+	if b := blob(kMastraBody); b.Exists() && c.Kind.ModelLike() {
+		if u, ok := answer(b, "usage"); ok {
+			return u, true
+		}
+	}
+	return plain, plain.plain
+}
+
+// answer reads the usage in a provider's whole answer, and what is billed of the answer but
+// told beside its usage: the tier that served, and the searches that OpenAI made for it.
+func answer(b gjson.Result, path string) (usage, bool) {
+	u, ok := payload(b.Get(path))
+	if !ok || u.plain {
+		return usage{}, false
+	}
+	whole := b
+	if i := strings.LastIndexByte(path, '.'); i > 0 {
+		whole = b.Get(path[:i])
+	}
+	if u.tier == "" {
+		u.tier = whole.Get("service_tier").String()
+	}
+	if u.searches == 0 {
+		whole.Get("output").ForEach(func(_, item gjson.Result) bool {
+			if item.Get("type").String() == "web_search_call" {
+				if a := item.Get("action.type").String(); a == "" || a == "search" { // opening a page is not billed
+					u.searches++
+				}
+			}
+			return true
+		})
+	}
+	return u, true
 }
 
 // parseBlob reads JSON, or the repr of a Python dict, which some emitters write.
@@ -174,7 +208,23 @@ func payload(b gjson.Result) (usage, bool) {
 		if total := firstNum(b, "totalTokenCount", "total_token_count"); total.n > u.in.n+u.out.n+u.reason.n+u.toolPrompt {
 			u.toolPrompt = total.n - u.in.n - u.out.n - u.reason.n
 		}
+		u.inAudio, u.inImage = modality(b, "promptTokensDetails", "prompt_tokens_details")
+		u.outAudio, u.outImg = modality(b, "candidatesTokensDetails", "candidates_tokens_details")
+		u.readAudio, _ = modality(b, "cacheTokensDetails", "cache_tokens_details")
+		u.tier = b.Get("serviceTier").String() + b.Get("service_tier").String()
+		if u.tier == "" {
+			u.tier = b.Get("trafficType").String() + b.Get("traffic_type").String()
+		}
 		u.basis, u.outExcludes = inclusive, true
+	case b.Get("total_input_tokens").Exists(): // Gemini's interactions
+		u.in, u.out = num(b.Get("total_input_tokens")), num(b.Get("total_output_tokens"))
+		u.read, u.reason = num(b.Get("total_cached_tokens")), num(b.Get("total_thought_tokens"))
+		u.toolPrompt = num(b.Get("total_tool_use_tokens")).n
+		u.basis, u.outExcludes = inclusive, true
+	case b.Get("inputTokenCount").Exists() && b.Get("outputTokenCount").Exists(): // Bedrock's invocation metrics
+		u.in, u.out = num(b.Get("inputTokenCount")), num(b.Get("outputTokenCount"))
+		u.read, u.write = num(b.Get("cacheReadInputTokenCount")), num(b.Get("cacheWriteInputTokenCount"))
+		u.basis, u.plain = exclusive, !u.hasCache()
 	case b.Get("inputTokens").Exists() && (b.Get("cacheReadInputTokens").Exists() || b.Get("cacheWriteInputTokens").Exists() || b.Get("outputTokens").Exists() && !b.Get("inputTokens").IsObject()):
 		// Bedrock Converse: the input is the uncached part.
 		u.in, u.out = num(b.Get("inputTokens")), num(b.Get("outputTokens"))
@@ -200,6 +250,8 @@ func payload(b gjson.Result) (usage, bool) {
 		u.reason = firstNum(b, "completion_tokens_details.reasoning_tokens")
 		u.total = num(b.Get("total_tokens"))
 		u.inAudio, u.outAudio = firstNum(b, "prompt_tokens_details.audio_tokens"), firstNum(b, "completion_tokens_details.audio_tokens")
+		u.inImage, u.outImg = firstNum(b, "prompt_tokens_details.image_tokens"), firstNum(b, "completion_tokens_details.image_tokens")
+		u.readAudio = firstNum(b, "prompt_tokens_details.cached_tokens_details.audio_tokens")
 		u.basis = inclusive
 		if u.reason.n > 0 && u.total.st == countOK && u.total.n == u.in.n+u.out.n+u.reason.n {
 			u.outExcludes = true // xAI's chat API
@@ -219,14 +271,51 @@ func payload(b gjson.Result) (usage, bool) {
 		anthropicUsage(&u, b)
 		u.basis = exclusive
 		iterations(&u, b)
+	case b.Get("input_token_details").IsObject(): // OpenAI's realtime and transcription answers, and LangChain's usage_metadata
+		u.in, u.out = num(b.Get("input_tokens")), num(b.Get("output_tokens"))
+		details(&u, b.Get("input_token_details"), b.Get("output_token_details"))
+		u.basis = inclusive
+	case b.Get("type").String() == "duration" && b.Get("seconds").Exists(): // a transcription billed by its length
+		v := b.Get("seconds")
+		u.milliseconds = milliseconds(value{t: valueText, s: v.String()})
+		u.basis = inclusive
+	case b.Get("pages_processed").Exists(): // Mistral's OCR
+		u.pages = num(b.Get("pages_processed")).n
+		u.basis = inclusive
+	case b.Get("input_tokens").Exists(), b.Get("promptTokens").Exists():
+		u.in, u.out = firstNum(b, "input_tokens", "promptTokens"), firstNum(b, "output_tokens", "completionTokens")
+		u.total = firstNum(b, "total_tokens", "totalTokens")
+		u.plain = true
 	default:
 		return usage{}, false
 	}
-	u.tier = b.Get("service_tier").String()
+	if u.tier == "" {
+		u.tier = b.Get("service_tier").String()
+	}
 	if b.Get("speed").String() == "fast" {
 		u.tier = "fast"
 	}
 	return u, true
+}
+
+// modality sums up Gemini's counts by modality. Video is billed like text.
+func modality(b gjson.Result, paths ...string) (audio, image counter) {
+	for _, p := range paths {
+		b.Get(p).ForEach(func(_, d gjson.Result) bool {
+			n := firstNum(d, "tokenCount", "token_count")
+			if n.st != countOK {
+				return true
+			}
+			switch strings.ToUpper(d.Get("modality").String()) {
+			case "AUDIO":
+				audio = counter{audio.n + n.n, countOK}
+			case "IMAGE":
+				image = counter{image.n + n.n, countOK}
+			}
+			return true
+		})
+	}
+	return audio, image
 }
 
 func anthropicUsage(u *usage, b gjson.Result) {
@@ -297,7 +386,7 @@ func disjoint(u *usage) schema.Tokens {
 // the counts of the span are completed with them.
 func (rec *record) aiMetadata(b gjson.Result) (usage, bool) {
 	if raw := b.Get("anthropic.usage"); raw.IsObject() {
-		if u, ok := payload(raw); ok {
+		if u, ok := payload(raw); ok && !u.plain {
 			return u, true
 		}
 	}
@@ -364,7 +453,7 @@ func (rec *record) aiMetadata(b gjson.Result) (usage, bool) {
 // langfuseUsage reads usage_details: disjoint buckets, except where a provider's
 // own object was passed through.
 func langfuseUsage(b gjson.Result) (usage, bool) {
-	if u, ok := payload(b); ok {
+	if u, ok := payload(b); ok && !u.plain {
 		return u, true
 	}
 	u := usage{fam: famRaw, why: "disjoint", basis: exclusive}
@@ -423,17 +512,38 @@ func langchainUsage(b gjson.Result) (usage, bool) {
 		return usage{}, false
 	}
 	u := usage{fam: famRaw, why: "langchain_inclusive", basis: inclusive, in: num(b.Get("input_tokens")), out: num(b.Get("output_tokens")), total: num(b.Get("total_tokens"))}
-	langchainDetails(&u, b.Get("input_token_details"), b.Get("output_token_details"))
+	details(&u, b.Get("input_token_details"), b.Get("output_token_details"))
 	return u, true
 }
 
-func langchainDetails(u *usage, in, out gjson.Result) {
-	u.read = firstNum(in, "cache_read")
-	u.write = firstNum(in, "cache_creation")
-	u.w5 = firstNum(in, "ephemeral_5m_input_tokens")
-	u.w1 = firstNum(in, "ephemeral_1h_input_tokens", "ephemeral_1hr_input_tokens")
-	u.reason = firstNum(out, "reasoning")
-	u.inAudio, u.outAudio = firstNum(in, "audio"), firstNum(out, "audio")
+// details reads the parts of an input and of an output, by LangChain's names or OpenAI's, and
+// leaves alone what they do not say.
+func details(u *usage, in, out gjson.Result) {
+	for _, f := range [...]struct {
+		dst   *counter
+		of    gjson.Result
+		paths [3]string
+	}{
+		{&u.read, in, [3]string{"cache_read", "cached_tokens"}},
+		{&u.write, in, [3]string{"cache_creation", "cache_write_tokens", "cache_creation_tokens"}},
+		{&u.w5, in, [3]string{"ephemeral_5m_input_tokens"}},
+		{&u.w1, in, [3]string{"ephemeral_1h_input_tokens", "ephemeral_1hr_input_tokens"}},
+		{&u.inAudio, in, [3]string{"audio", "audio_tokens"}},
+		{&u.inImage, in, [3]string{"image", "image_tokens"}},
+		{&u.readAudio, in, [3]string{"cached_tokens_details.audio_tokens"}},
+		{&u.reason, out, [3]string{"reasoning", "reasoning_tokens"}},
+		{&u.outAudio, out, [3]string{"audio", "audio_tokens"}},
+	} {
+		for _, p := range f.paths {
+			if p == "" {
+				break
+			}
+			if n := num(f.of.Get(p)); n.st != countMissing {
+				*f.dst = n
+				break
+			}
+		}
+	}
 }
 
 // oiOutput reads the whole provider answer that OpenInference keeps: usage, and
@@ -451,7 +561,7 @@ func (rec *record) oiOutput(c *schema.Call, b gjson.Result) (usage, bool) {
 		}
 	}
 	for _, p := range [...]string{"usage", "response.usage", "generations.0.0.message.kwargs.additional_kwargs.usage", "generations.0.0.message.kwargs.response_metadata.usage", "usage_metadata", "usageMetadata"} {
-		if u, ok := payload(b.Get(p)); ok {
+		if u, ok := answer(b, p); ok {
 			return u, true
 		}
 	}

@@ -79,16 +79,18 @@ var MappedAttributes = []string{"tenant", "run", "user", "feature", "workflow", 
 // New makes a Reader. It refuses mappings of unknown names and malformed pins.
 func New(o Options) (*Reader, error) {
 	r := &Reader{keys: make(map[string]key, numKeys+16), hashKey: o.HashKey, limits: o.Limits, tools: map[string]schema.Effect{}}
-	for k := kNone + 1; k < numKeys; k++ {
+	for k := kNone + 1; k < firstWords; k++ {
 		if keyNames[k] == "" {
 			panic(fmt.Sprintf("BUG: key %d has no name", k))
 		}
 		r.keys[keyNames[k]] = k
 	}
+	next := numKeys
 	own := func(name string) key {
 		k, ok := r.keys[name]
 		if !ok {
-			k = key(len(r.keys) + 1)
+			k = next
+			next++
 			r.keys[name] = k
 		}
 		return k
@@ -124,7 +126,7 @@ func New(o Options) (*Reader, error) {
 		}
 		r.emitters = append(r.emitters, e)
 	}
-	n := len(r.keys) + 1
+	n := int(next)
 	r.scratch.New = func() any { return &record{fields: newFields(n), res: newFields(n)} }
 	return r, nil
 }
@@ -226,6 +228,20 @@ func (f *fields) put(k key, v value) {
 	f.val[k] = v
 }
 
+// putWord puts what an attribute says whose name no table has, if that can be what the name
+// suggests: a guess must not make a known count doubtful.
+func (f *fields) putWord(k key, v value) {
+	if k >= kUserWords {
+		if named(strings.TrimSpace(v.text())) && !f.has(k) {
+			f.put(k, v)
+		}
+		return
+	}
+	if _, st := count(v); st == countOK || k == kSecondsWords && milliseconds(v) > 0 || k < firstWords && !f.has(k) {
+		f.put(k, v)
+	}
+}
+
 // str is the attribute as text, "" where it is absent or no scalar.
 func (f *fields) str(k key) string {
 	if !f.has(k) {
@@ -237,6 +253,16 @@ func (f *fields) str(k key) string {
 func (f *fields) first(keys []key) string {
 	for _, k := range keys {
 		if s := f.str(k); s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// name is the first that names somebody or something.
+func (f *fields) name(keys []key) string {
+	for _, k := range keys {
+		if s := strings.TrimSpace(f.str(k)); named(s) {
 			return s
 		}
 	}
@@ -266,10 +292,10 @@ type record struct {
 	message string
 	events  []event
 	// what a span that holds a provider's raw answer says
-	rawUsage, rawProvider, rawModel, rawID string
-	isLog                                  bool
-	truncated                              bool        // an attribute was cut
-	headers                                http.Header // of the provider's answer; nil or empty where there are none
+	rawUsage, rawProvider, rawModel, rawID, rawTier string
+	isLog                                           bool
+	truncated                                       bool        // an attribute was cut
+	headers                                         http.Header // of the provider's answer; nil or empty where there are none
 }
 
 func (r *Reader) load(f *fields, m pcommon.Map, rec *record) {
@@ -279,6 +305,8 @@ func (r *Reader) load(f *fields, m pcommon.Map, rec *record) {
 			f.put(k, fromPdata(v))
 		} else if rec == nil {
 			continue
+		} else if k := word(name); k != kNone {
+			f.putWord(k, fromPdata(v))
 		} else if strings.HasPrefix(name, "llm.") && v.Type() == pcommon.ValueTypeStr {
 			rec.answer(name[len("llm."):], v.Str())
 		} else if strings.HasPrefix(name, headerPrefix) && r.limits != nil {
@@ -309,6 +337,8 @@ func (rec *record) answer(name, value string) {
 		rec.rawUsage, rec.rawProvider = value, p
 	case "model", "modelVersion":
 		rec.rawModel = value
+	case "service_tier":
+		rec.rawTier = value
 	case "id", "responseId":
 		rec.rawID = value
 	}
@@ -331,7 +361,7 @@ func (r *Reader) AppendSpans(dst []schema.Call, td ptrace.Traces, from Origin, r
 			rec.setScope(ss.Scope().Name(), ss.Scope().Version())
 			for k := range ss.Spans().Len() {
 				sp := ss.Spans().At(k)
-				rec.rawUsage, rec.rawProvider, rec.rawModel, rec.rawID = "", "", "", ""
+				rec.rawUsage, rec.rawProvider, rec.rawModel, rec.rawID, rec.rawTier = "", "", "", "", ""
 				rec.truncated = false
 				clear(rec.headers)
 				r.load(&rec.fields, sp.Attributes(), rec)
@@ -539,7 +569,7 @@ func (rec *record) tenant(from Origin) (string, bool) {
 	}
 	for _, keys := range [...][]key{rec.reader.tenant, tenantKeys} {
 		for _, f := range [...]*fields{&rec.fields, &rec.res} {
-			if t := strings.TrimSpace(f.first(keys)); t != "" {
+			if t := f.name(keys); t != "" {
 				t = rec.cut(t, 256)
 				return t, from.Allowed == nil || from.Allowed(t)
 			}
@@ -562,6 +592,7 @@ func (rec *record) read(dst []schema.Call) []schema.Call {
 	if c.Role&schema.RoleAggregate != 0 && rec.coversSubtree() {
 		c.Role |= schema.RoleCoversSubtree
 	}
+	rec.metadata()
 	rec.identity(c)
 	rec.failure(c)
 	rec.attempts(c)
@@ -612,7 +643,7 @@ func (rec *record) identity(c *schema.Call) {
 	for d := range schema.NumDims {
 		v := ""
 		for _, f := range [...]*fields{&rec.fields, &rec.res} {
-			if v = f.first(rec.reader.dims[d]); v != "" {
+			if v = f.name(rec.reader.dims[d]); v != "" {
 				if d == schema.Run {
 					c.Role |= schema.RoleRunFromOperator
 				}
@@ -620,11 +651,11 @@ func (rec *record) identity(c *schema.Call) {
 			}
 		}
 		if v == "" && d == schema.Run {
-			v = rec.first(runKeys)
+			v = rec.fields.name(runKeys)
 		}
 		if v == "" && dimKeys[d] != nil {
-			if v = rec.first(dimKeys[d]); v == "" && d != schema.Agent {
-				v = rec.res.first(dimKeys[d])
+			if v = rec.fields.name(dimKeys[d]); v == "" && d != schema.Agent {
+				v = rec.res.name(dimKeys[d])
 			}
 			if v == "" && d == schema.WorkflowVersion {
 				if v = rec.res.str(kServiceVersion); v != "" {
@@ -635,7 +666,7 @@ func (rec *record) identity(c *schema.Call) {
 		if v == "" {
 			continue
 		}
-		if v = rec.cut(strings.TrimSpace(v), 256); d == schema.Criticality || d == schema.Mode {
+		if v = rec.cut(v, 256); d == schema.Criticality || d == schema.Mode {
 			v = vocabulary(v)
 		}
 		if v == "critical" && c.Role&schema.RoleTrustedGateway == 0 {
@@ -697,11 +728,37 @@ func (rec *record) tool(c *schema.Call) {
 	}
 }
 
-// hash is a keyed hash that is never 0.
+// hash is a keyed hash that is never 0. Blanks between the words of JSON do not matter, since
+// a model that asks for the same again may set them otherwise, and so may each layer.
 func (r *Reader) hash(s string) uint64 {
 	h := sha256.New()
 	h.Write(r.hashKey)
-	h.Write([]byte(s))
+	if s != "" && (s[0] == '{' || s[0] == '[') {
+		var buf [256]byte
+		n, quoted := 0, false
+		for i := 0; i < len(s); i++ {
+			c := s[i]
+			switch {
+			case c == '"':
+				quoted = !quoted
+			case quoted && c == '\\' && i+1 < len(s):
+				buf[n] = c
+				n++
+				i++
+				c = s[i]
+			case !quoted && (c == ' ' || c == '\t' || c == '\n' || c == '\r'):
+				continue
+			}
+			buf[n] = c
+			if n++; n >= len(buf)-1 {
+				h.Write(buf[:n])
+				n = 0
+			}
+		}
+		h.Write(buf[:n])
+	} else {
+		h.Write([]byte(s))
+	}
 	var sum [sha256.Size]byte
 	return max(1, binary.LittleEndian.Uint64(h.Sum(sum[:0])))
 }

@@ -96,16 +96,23 @@ func countOf(rec *record, k key) (uint64, countState) {
 	return count(rec.val[k])
 }
 
-// get is the first alias that is not missing.
+// get is the first alias that is not missing. A zero under one name is no word against a
+// count under another: emitters set the names of a convention before they know.
 func (rec *record) get(keys ...key) counter {
+	var zero counter
 	for _, k := range keys {
-		if rec.has(k) {
-			if n, st := count(rec.val[k]); st != countMissing {
-				return counter{n, st}
-			}
+		if !rec.has(k) || zero.st == countOK && k >= firstWords {
+			continue
+		}
+		switch n, st := count(rec.val[k]); {
+		case st == countMissing, st == countInvalid && zero.st == countOK:
+		case st == countOK && n == 0:
+			zero.st = countOK
+		default:
+			return counter{n, st}
 		}
 	}
-	return counter{}
+	return zero
 }
 
 // family is a set of attribute names that share one meaning. Families on one
@@ -128,11 +135,13 @@ type usage struct {
 	in, out, read, write, w5, w1       counter
 	reason, total, noCache             counter
 	inAudio, inImage, outAudio, outImg counter
-	basis                              basis // a payload knows its own
-	outExcludes                        bool  // a payload whose output leaves reasoning out
+	readAudio                          counter // the part of read that is audio
+	basis                              basis   // a payload knows its own
+	outExcludes                        bool    // a payload whose output leaves reasoning out
 	why                                string
-	searches                           uint64
+	searches, milliseconds, pages      uint64
 	tier                               string
+	plain                              bool // a payload without details, which the attributes may have
 	toolPrompt                         uint64
 	parts                              []part
 }
@@ -145,6 +154,27 @@ type part struct {
 
 func (u *usage) present() bool {
 	return u.in.st != countMissing || u.out.st != countMissing || u.noCache.st != countMissing
+}
+
+// complete fills in the one count that a total gives away. A total of cached parts beside an
+// exclusive input would not add up, so with those nothing is made of it.
+func (u *usage) complete(c *schema.Call) {
+	if u.total.st != countOK || u.total.n == 0 || u.hasCache() && u.read.n+u.write.n+u.w5.n+u.w1.n > 0 {
+		return
+	}
+	switch c.Kind {
+	case schema.KindEmbedding, schema.KindRerank: // there is no output
+		if u.in.st == countMissing && u.out.n == 0 {
+			u.in = u.total
+		}
+	case schema.KindModel:
+		switch {
+		case u.out.st == countMissing && u.in.st == countOK && u.in.n > 0 && u.total.n >= u.in.n:
+			u.out = counter{u.total.n - u.in.n, countOK}
+		case u.in.st == countMissing && u.out.st == countOK && u.out.n > 0 && u.total.n >= u.out.n:
+			u.in = counter{u.total.n - u.out.n, countOK}
+		}
+	}
 }
 
 func (u *usage) invalid() bool {
@@ -162,14 +192,15 @@ func (u *usage) hasCache() bool {
 
 func (rec *record) genAIUsage() usage {
 	return usage{fam: famGenAI,
-		in: rec.get(kInput, kPrompt), out: rec.get(kOutput, kCompletion),
-		read:  rec.get(kRead, kReadUnderscore, kReadTokens, kReadSentry, kReadRig, kReadLiveKit, kReadBifrost, kReadOpenLIT, kReadDetails),
-		write: rec.get(kWrite, kWriteCreation, kWriteCreationUnderscore, kWriteStrands, kWriteSentry, kWriteBifrost, kWriteOpenLIT, kWriteDetails),
-		w5:    rec.get(kWrite5mAnthropic), w1: rec.get(kWrite1hAnthropic),
-		reason:  rec.get(kReasoning, kReasoningTokens, kReasoningSentry, kReasoningBifrost, kReasoningOpenLIT, kReasoningLLM),
-		total:   rec.get(kTotal, kTotalLLM, kTotalOpenLIT),
-		inAudio: rec.get(kInputAudio, kInputAudioMEAI), inImage: rec.get(kInputImage),
-		outAudio: rec.get(kOutputAudio, kOutputAudioMEAI), outImg: rec.get(kOutputImage),
+		in: rec.get(kInput, kPrompt, kInputLLM, kInputWords), out: rec.get(kOutput, kCompletion, kOutputLLM, kOutputWords),
+		read:  rec.get(kRead, kReadUnderscore, kReadTokens, kReadSentry, kReadRig, kReadLiveKit, kReadBifrost, kReadOpenLIT, kReadDetails, kReadWords),
+		write: rec.get(kWrite, kWriteCreation, kWriteCreationUnderscore, kWriteStrands, kWriteSentry, kWriteBifrost, kWriteOpenLIT, kWriteDetails, kWriteWords),
+		w5:    rec.get(kWrite5mAnthropic, kWrite5mWords), w1: rec.get(kWrite1hAnthropic, kWrite1hWords),
+		reason:  rec.get(kReasoning, kReasoningTokens, kReasoningSentry, kReasoningBifrost, kReasoningOpenLIT, kReasoningLLM, kReasoningWords),
+		total:   rec.get(kTotal, kTotalLLM, kTotalOpenLIT, kTotalWords),
+		inAudio: rec.get(kInputAudio, kInputAudioMEAI, kPydanticInputAudio, kInputAudioWords), inImage: rec.get(kInputImage, kInputImageWords),
+		outAudio: rec.get(kOutputAudio, kOutputAudioMEAI, kPydanticOutputAudio, kOutputAudioWords), outImg: rec.get(kOutputImage, kOutputImageWords),
+		readAudio: rec.get(kReadAudio, kReadAudioPydantic, kReadAudioWords),
 	}
 }
 
@@ -191,6 +222,10 @@ func (rec *record) bareUsage() usage {
 func (rec *record) codexUsage() usage {
 	u := usage{fam: famCodex, in: rec.get(kCodexInput), out: rec.get(kCodexOutput), read: rec.get(kCodexCached, kGeminiCached),
 		reason: rec.get(kCodexReasoning, kGeminiThoughts), total: rec.get(kGeminiTotal), basis: inclusive, why: "declared_inclusive"}
+	if strings.HasPrefix(rec.name, "gemini_cli.") { // keeps thoughts and tool-use prompts apart
+		u.outExcludes = true
+		u.toolPrompt = rec.get(kGeminiTool).n
+	}
 	return u
 }
 
@@ -199,17 +234,30 @@ func (rec *record) usage(dst []schema.Call) []schema.Call {
 	c := &dst[len(dst)-1]
 	u, found := rec.pick(c)
 	rec.cost(c)
-	if n := rec.get(kWebSearches, kWebSearchesOI); n.st == countOK {
+	if n := rec.get(kWebSearches, kWebSearchesOI, kSearchesWords); n.st == countOK {
 		c.Units.WebSearches = n.n
 	}
-	if n := rec.get(kImages); n.st == countOK {
+	if n := rec.get(kImages, kImagesWords); n.st == countOK {
 		c.Units.Images = n.n
+	}
+	if n := rec.get(kPagesWords); n.st == countOK {
+		c.Units.Pages = n.n
+	}
+	if rec.has(kSecondsWords) && (c.Kind == schema.KindTranscription || c.Kind == schema.KindSpeech) {
+		c.Units.Milliseconds = milliseconds(rec.val[kSecondsWords])
 	}
 	if u.searches > 0 {
 		c.Units.WebSearches = u.searches
 	}
-	if u.tier != "" && c.ServiceTier == "" {
-		c.ServiceTier = rec.cut(strings.ToLower(u.tier), 32)
+	if u.pages > 0 {
+		c.Units.Pages = u.pages
+	}
+	if u.milliseconds > 0 {
+		c.Units.Milliseconds = u.milliseconds
+	}
+	// An answer says which tier served; a request only which was asked for.
+	if u.tier = tierName(u.tier); u.tier != "" && (c.ServiceTier == "" || rec.first(servedTier) == "") {
+		c.ServiceTier = rec.cut(u.tier, 32)
 		if c.ServiceTier == "batch" && c.Identity[schema.Mode] == "" {
 			c.Identity[schema.Mode] = "batch"
 		}
@@ -249,6 +297,10 @@ func (rec *record) usage(dst []schema.Call) []schema.Call {
 	case schema.KindEmbedding, schema.KindRerank, schema.KindTranscription, schema.KindImage, schema.KindSpeech:
 	default:
 		if u.noCache.st != countOK && u.in.st != countOK || u.out.st != countOK {
+			c.Flags |= schema.FlagPartialUsage
+		}
+		// A chat that succeeded was asked something and answered: a zero is a count that never came.
+		if c.Kind == schema.KindModel && c.Failure == schema.NoFailure && (c.Tokens.TotalInput() == 0 || c.Tokens.TotalOutput() == 0) {
 			c.Flags |= schema.FlagPartialUsage
 		}
 		// An aborted answer's output is what the opening event said, a stub.
@@ -297,7 +349,7 @@ func (rec *record) absent(c *schema.Call) schema.Usage {
 	case schema.RateLimited, schema.Overloaded, schema.ServerError, schema.ClientError, schema.Budget:
 		return schema.UsageNone // providers bill no refused or failed request
 	}
-	if c.Kind == schema.KindRerank || c.Units != (schema.Units{}) {
+	if c.Kind == schema.KindRerank && c.Failure == schema.NoFailure || c.Units != (schema.Units{}) {
 		return schema.UsageKnown // billed by the piece
 	}
 	return schema.UsageUnknown
@@ -306,14 +358,15 @@ func (rec *record) absent(c *schema.Call) schema.Usage {
 // pick chooses the most complete family: a provider's own payload, then one with
 // an explicit uncached count, then one with cache figures, then any.
 func (rec *record) pick(c *schema.Call) (usage, bool) {
-	if u, ok := rec.raw(c); ok {
-		return u, true
+	raw, ok := rec.raw(c)
+	if ok && !raw.plain {
+		return raw, true
 	}
 	fams := [...]usage{rec.genAIUsage(), rec.oiUsage(), rec.aiUsage(), rec.codexUsage(), rec.bareUsage()}
 	best, rank := -1, 0
 	for i := range fams {
 		u := &fams[i]
-		if !u.present() {
+		if u.complete(c); !u.present() {
 			continue
 		}
 		r := 1
@@ -332,8 +385,8 @@ func (rec *record) pick(c *schema.Call) (usage, bool) {
 			best, rank = i, r
 		}
 	}
-	if best < 0 {
-		return usage{}, false
+	if best < 0 || rank == 1 && ok { // zeros do not hide a payload's counts
+		return raw, ok
 	}
 	u := fams[best]
 	// Output and reasoning mean the same in every family, so what one leaves out
@@ -361,11 +414,17 @@ func (rec *record) pick(c *schema.Call) (usage, bool) {
 // that decides, and notes which one did.
 func (rec *record) resolve(c *schema.Call, u *usage) {
 	t := &c.Tokens
+	if u.read.st != countOK && u.readAudio.n > 0 {
+		u.read = u.readAudio
+	}
 	if u.w5.st == countOK || u.w1.st == countOK {
 		t.CacheWrite5m, t.CacheWrite1h = u.w5.n, u.w1.n
-		if u.write.n > u.w5.n+u.w1.n {
+		switch {
+		case u.write.n > u.w5.n+u.w1.n:
 			t.CacheWrite5m += u.write.n - u.w5.n - u.w1.n
 			c.Flags |= schema.FlagTTLAssumed
+		case u.write.n > 0 && u.write.n < u.w5.n+u.w1.n: // the whole is less than its parts
+			c.Flags |= schema.FlagUsageInconsistent
 		}
 	} else if u.write.n > 0 {
 		c.Flags |= schema.FlagTTLAssumed
@@ -378,11 +437,11 @@ func (rec *record) resolve(c *schema.Call, u *usage) {
 	t.CacheRead = u.read.n
 	write := t.CacheWrite5m + t.CacheWrite1h
 	cached := t.CacheRead + write
-	modal := u.inAudio.n + u.inImage.n
 	in := u.in.n + u.toolPrompt
 
 	// Google's totals hold what the counts leave out.
-	if c.Provider == "google" && u.fam != famRaw && u.total.st == countOK && u.total.n > in+u.out.n {
+	claude := vendor(c.Model) == "anthropic" || vendor(c.RequestedModel) == "anthropic"
+	if c.Provider == "google" && !claude && u.fam != famRaw && u.total.st == countOK && u.total.n > in+u.out.n {
 		rest := u.total.n - in - u.out.n
 		switch {
 		case u.reason.n > 0 && rest >= u.reason.n:
@@ -423,12 +482,19 @@ func (rec *record) resolve(c *schema.Call, u *usage) {
 		c.Role |= schema.RoleBasisProof
 	case table == inclusive:
 		incl, c.TokenBasis = true, "declared_inclusive"
-	case inclusiveAPI(c.Provider):
+	case inclusiveAPI(c.Provider) && (!claude || c.Provider != "google" && c.Provider != "azure"): // which pass Anthropic's API on
 		incl, c.TokenBasis = true, "provider_inclusive"
 	default:
 		incl, c.TokenBasis = true, "assumed_inclusive"
 		c.Flags |= schema.FlagBasisAssumed
 	}
+	// Cached tokens have a modality too, and are priced as cached.
+	audio, image := u.inAudio.n-min(u.inAudio.n, u.readAudio.n), u.inImage.n
+	if incl && cached > 0 && cached <= in && audio+image <= in && audio+image > in-cached { // some of them were cached
+		audio = min(audio, in-cached)
+		image = min(image, in-cached-audio)
+	}
+	modal := audio + image
 	sub := modal
 	if incl {
 		sub += cached
@@ -453,14 +519,15 @@ func (rec *record) resolve(c *schema.Call, u *usage) {
 		}
 	}
 	t.Input = in - sub
-	t.InputAudio, t.InputImage = u.inAudio.n, u.inImage.n
+	t.InputAudio, t.InputImage = audio, image
 
 	out := u.out.n
 	switch {
 	case u.outExcludes, u.reason.n > out && u.out.st == countOK:
 		out += u.reason.n
-	case (c.Provider == "google" || c.Provider == "xai") && u.reason.n > 0 && u.total.st == countOK && u.total.n == u.in.n+u.out.n+u.reason.n:
-		out += u.reason.n
+	case u.reason.n > 0 && u.total.st == countOK && u.total.n == u.in.n+u.out.n+u.reason.n && cached != u.reason.n,
+		u.reason.n > 0 && u.total.st == countOK && !incl && cached > 0 && u.total.n == u.in.n+cached+u.out.n+u.reason.n:
+		out += u.reason.n // which the total shows
 	case c.Provider == "google" && u.reason.n > 0 && rec.scope == "ai" && rec.aiMajor() < 6 && u.fam == famAI:
 		out += u.reason.n
 	}
@@ -472,6 +539,38 @@ func (rec *record) resolve(c *schema.Call, u *usage) {
 	}
 	t.Output, t.Reasoning = out, min(u.reason.n, out)
 	t.OutputAudio, t.OutputImage = u.outAudio.n, u.outImg.n
+	if c.Kind == schema.KindImage && t.OutputAudio+t.OutputImage == 0 { // what it made, but for thoughts
+		t.Output, t.OutputImage = t.Reasoning, out-t.Reasoning
+	}
+}
+
+// milliseconds reads a duration in seconds, 0 where it is none.
+func milliseconds(v value) uint64 {
+	m, ok := decimalOf(v)
+	if !ok {
+		return 0
+	}
+	if n := uint64(m) / (schema.PicoPerUSD / 1000); n <= maxCount {
+		return n
+	}
+	return 0
+}
+
+// tierName is a service tier as price lists name it. Google's and Anthropic's words for the
+// usual one and the words of SDKs for "not said" are none.
+func tierName(s string) string {
+	s = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(s)), "service_tier_")
+	switch s {
+	case "unspecified", "traffic_type_unspecified", "none", "null", "not_given", "notgiven", "undefined":
+		return ""
+	case "standard_only":
+		return "standard"
+	case "on_demand_flex":
+		return "flex"
+	case "on_demand_priority":
+		return "priority"
+	}
+	return s
 }
 
 // inclusiveAPI lists providers whose own API counts cached tokens inside the

@@ -182,7 +182,7 @@ func (w *wireReader) scopeSpans(b []byte) {
 func (w *wireReader) span(b []byte) {
 	rec := w.rec
 	rec.fields.reset()
-	rec.rawUsage, rec.rawProvider, rec.rawModel, rec.rawID = "", "", "", ""
+	rec.rawUsage, rec.rawProvider, rec.rawModel, rec.rawID, rec.rawTier = "", "", "", "", ""
 	rec.name, rec.message, rec.truncated = "", "", false
 	rec.kind, rec.status = ptrace.SpanKindUnspecified, ptrace.StatusCodeUnset
 	clear(rec.headers)
@@ -274,11 +274,15 @@ func (w *wireReader) attribute(f *fields, b []byte, ofSpan bool) {
 	key := unsafe.String(&name[0], len(name))
 	if k, ok := w.rec.reader.keys[key]; ok {
 		f.put(k, w.value(val))
-	} else if ofSpan && strings.HasPrefix(key, "llm.") {
+	} else if !ofSpan {
+		return
+	} else if k := word(key); k != kNone {
+		f.putWord(k, w.value(val))
+	} else if strings.HasPrefix(key, "llm.") {
 		if v := w.value(val); v.t == valueText {
 			w.rec.answer(key[len("llm."):], v.s)
 		}
-	} else if ofSpan && w.rec.reader.limits != nil && strings.HasPrefix(key, headerPrefix) {
+	} else if w.rec.reader.limits != nil && strings.HasPrefix(key, headerPrefix) {
 		w.rec.header(key, w.value(val))
 	}
 }

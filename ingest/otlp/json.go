@@ -4,6 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
 )
 
 // The JSON of this file is what encoding/json calls valid plus what senders are known to write: the bare words NaN,
@@ -227,9 +231,59 @@ func eachElement(b []byte, i int, f func(value []byte) error) error {
 	return nil
 }
 
+// plainValue spells the value of an integer or an enum as pdata's decoder wants it. Protobuf's JSON lets an integer have
+// an exponent or a fraction of zeros (1e3, 1000.0), which is how languages without integers write large ones; enums are
+// numbers in OTLP, but senders write the names that their own libraries have for them.
+func plainValue(key string, value []byte) (string, bool) {
+	switch key {
+	case "intValue", "int_value", "asInt", "as_int", "startTimeUnixNano", "start_time_unix_nano", "endTimeUnixNano", "end_time_unix_nano",
+		"timeUnixNano", "time_unix_nano", "observedTimeUnixNano", "observed_time_unix_nano", "count", "flags":
+		return plainInteger(value)
+	case "kind":
+		return plainEnum(value, "SPAN_KIND_", "UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
+	case "code":
+		return plainEnum(value, "STATUS_CODE_", "UNSET", "OK", "ERROR")
+	}
+	return "", false
+}
+
+func plainInteger(value []byte) (string, bool) {
+	text := strings.Trim(string(value), `"`)
+	if len(text) > 64 || !strings.ContainsAny(text, ".eE") {
+		return "", false
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<64 {
+		return "", false
+	}
+	if f == 0 { // of a zero, or of a number too small for a float
+		digits, _, _ := strings.Cut(strings.ToLower(text), "e")
+		return `"0"`, !strings.ContainsAny(digits, "123456789")
+	}
+	r, ok := new(big.Rat).SetString(text) // what the float may have rounded; its size is bounded by now
+	if !ok || !r.IsInt() {
+		return "", false
+	}
+	return `"` + r.Num().String() + `"`, true
+}
+
+func plainEnum(value []byte, prefix string, names ...string) (string, bool) {
+	if len(value) < 2 || value[0] != '"' {
+		return "", false
+	}
+	name := strings.TrimPrefix(strings.ToUpper(string(value[1:len(value)-1])), prefix)
+	for i, n := range names {
+		if n == name {
+			return strconv.Itoa(i), true
+		}
+	}
+	return "", false
+}
+
 // scrub appends a value to dst in the form that pdata's decoder reads as the sender meant it. A member that is null or
 // NaN is left out, since in protobuf's JSON null is the same as absent: {"doubleValue": null} becomes a missing value.
-// Infinity becomes a string, control characters are escaped, members without a name are dropped.
+// Infinity becomes a string, control characters are escaped, members without a name are dropped. Integers and enums get
+// the one spelling of several that it takes.
 // The value has been scanned and is at most maxJSONDepth deep.
 func scrub(dst, b []byte) []byte {
 	switch b[0] {
@@ -246,6 +300,10 @@ func scrub(dst, b []byte) []byte {
 			first = false
 			dst = scrub(dst, raw)
 			dst = append(dst, ':')
+			if plain, ok := plainValue(key, value); ok {
+				dst = append(dst, plain...)
+				return nil
+			}
 			dst = scrub(dst, value)
 			return nil
 		})

@@ -97,7 +97,8 @@ func (b *builder) add(f *File, source string, lvl level) {
 			b.reject(source, fmt.Sprintf("alias %d", i+1), "want provider, model and is: {provider, model}")
 			continue
 		}
-		to := [2]string{a.Is.Provider, a.Is.Model}
+		a.Provider = strings.ToLower(a.Provider)
+		to := [2]string{strings.ToLower(a.Is.Provider), a.Is.Model}
 		if to[0] == "" {
 			to[0] = a.Provider
 		}
@@ -138,6 +139,7 @@ func newLine(r *Row, source string) (*line, error) {
 	if r.Provider == "" {
 		return nil, fmt.Errorf("provider is missing; name one or write \"*\"")
 	}
+	r.Provider = strings.ToLower(r.Provider)
 	if len(r.Models) == 0 {
 		return nil, fmt.Errorf("models is empty; list exact names or globs")
 	}
@@ -178,7 +180,7 @@ func newLine(r *Row, source string) (*line, error) {
 		if tt.cliffs, err = parseCliffs(tr.AboveInput); err != nil {
 			return nil, fmt.Errorf("service_tiers.%s: %w", name, err)
 		}
-		l.tiers[name] = tt
+		l.tiers[strings.ToLower(name)] = tt
 	}
 	for _, tb := range r.TimeBands {
 		bd := band{}

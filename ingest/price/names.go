@@ -9,6 +9,9 @@ import (
 // ":free", name products of their own.
 var neutral = map[string]bool{"beta": true, "latest": true, "default": true, "extended": true, "nitro": true, "floor": true, "online": false}
 
+// routers are the providers' names that stand before a model's and a colon.
+var routers = map[string]bool{"openai": true, "openai_chat": true, "openai_responses": true, "anthropic": true, "azure": true, "azure_openai": true, "azure_ai": true, "bedrock": true, "bedrock_converse": true, "google": true, "google_gla": true, "google_vertex": true, "google_genai": true, "google_vertexai": true, "google_anthropic_vertex": true, "vertexai": true, "gemini": true, "groq": true, "mistral": true, "mistralai": true, "cohere": true, "deepseek": true, "xai": true, "grok": true, "together": true, "fireworks": true, "openrouter": true, "huggingface": true, "moonshotai": true, "cerebras": true, "perplexity": true, "nvidia": true, "litellm": true, "vercel": true, "github": true, "ollama": true}
+
 // Candidates are the names a model may be listed under, most specific first.
 // Only whole names are ever compared: a new name never matches an older model's
 // line because it starts like it.
@@ -47,6 +50,10 @@ func Candidates(provider, model string) []string {
 	}
 	// Router prefixes and publisher paths, one segment after the other.
 	for {
+		// pydantic-ai and LangChain write the provider before a colon.
+		if i := strings.IndexByte(m, ':'); i > 0 && routers[strings.ReplaceAll(m[:i], "-", "_")] {
+			m = m[i+1:]
+		}
 		for _, s := range variants(m) {
 			add(s)
 		}
@@ -129,10 +136,14 @@ func dropDate(m string) string {
 	return m
 }
 
-// dropVersion removes a Bedrock version such as -v1:0.
+// dropVersion removes a Bedrock version such as -v1:0. A later one than the first is
+// another model, unless the date before it says which.
 func dropVersion(m string) string {
 	i := strings.LastIndex(m, "-v")
 	if i <= 0 {
+		return m
+	}
+	if rest := m[i+2:]; rest != "1" && !strings.HasPrefix(rest, "1:") && dropDate(m[:i]) == m[:i] {
 		return m
 	}
 	for j, c := range m[i+2:] {

@@ -131,7 +131,7 @@ type cacheKey struct{ tenant, provider, model, requested string }
 type choice struct {
 	lines    []*line
 	fallback int  // index from which lines are another provider's
-	family   bool // an opaque deployment priced by a generic answer
+	family   bool // priced by another name than that of the model that answered
 }
 
 // Query is one call to price. The pointers are only read.
@@ -326,11 +326,12 @@ func (c *Catalogue) sum(l *line, r *rates, q *Query, res *Result, steps *[]Step)
 			*steps = append(*steps, Step{Component: rateNames[i], Quantity: n, Rate: shown, Per: per, Amount: amount.String(), Note: note})
 		}
 	}
+	if !billed && !q.Part {
+		return false // what the call is billed by, such as searches of a reranker, has no price here
+	}
 	res.Currency = l.currency
-	switch {
-	case paid || !billed:
-		res.Status = schema.CostPriced
-	case zero:
+	res.Status = schema.CostPriced
+	if zero && !paid {
 		res.Status = schema.CostFree
 	}
 	return true
@@ -495,6 +496,7 @@ func (c *Catalogue) lookup(q *Query) *choice {
 	ch.lines = c.find(q.Tenant, q.Provider, model, nil)
 	if len(ch.lines) == 0 && q.Requested != "" && q.Requested != model {
 		ch.lines = c.find(q.Tenant, q.Provider, q.Requested, nil)
+		ch.family = len(ch.lines) > 0 // another than the one that answered, whose price nobody knows
 	}
 	ch.fallback = len(ch.lines)
 	for _, p := range c.fallback[q.Provider] {

@@ -104,6 +104,8 @@ func TestComponents(t *testing.T) {
 	cost(t, c, query("openai", "embed", schema.Tokens{Input: 1_000_000}), "0.02")
 	cost(t, c, query("openai", "embed", schema.Tokens{Input: 12}), "0.00000024")
 	cost(t, c, query("openai", "embed", schema.Tokens{Input: 12, Output: 1}), "NULL")
+	// Nothing of a call that this line has a price for is not a price of nothing.
+	cost(t, c, query("openai", "embed", schema.Tokens{}), "NULL")
 	q := query("openai", "painter", schema.Tokens{})
 	q.Units.Images = 3
 	cost(t, c, q, "0.12")
@@ -160,6 +162,38 @@ func TestUnknownFreeAndUnpricedAreThreeThings(t *testing.T) {
 	}
 }
 
+// Where the model that answered has no price, the one asked for stands in, and the call says so.
+func TestPricedByTheModelAskedFor(t *testing.T) {
+	c := load(t, `prices: [{provider: openai, models: [m-5], per_million: {input: "1.25"}}]`)
+	f := func(answered string, want bool) {
+		t.Helper()
+		q := query("openai", answered, schema.Tokens{Input: 1_000_000})
+		q.Requested = "m-5"
+		if r := cost(t, c, q, "1.25"); r.Flags&schema.FlagModelFamily != 0 != want {
+			t.Errorf("%s: flags are %v", answered, r.Flags.Names())
+		}
+	}
+	f("m-5", false)
+	f("m-5-2026-01-15", false)
+	f("", false)
+	f("m-5-0613-preview", true)
+}
+
+// A price file may spell names with capitals; calls never do.
+func TestNamesWithCapitals(t *testing.T) {
+	c := load(t, `
+prices:
+  - {provider: OpenAI, models: [M-5], per_million: {input: "1.25"}, service_tiers: {Flex: {per_million: {input: "0.625"}}}}
+aliases:
+  - {provider: Azure, model: Prod-1, is: {provider: OpenAI, model: M-5}}
+`)
+	cost(t, c, query("openai", "m-5", schema.Tokens{Input: 1_000_000}), "1.25")
+	cost(t, c, query("azure", "prod-1", schema.Tokens{Input: 1_000_000}), "1.25")
+	q := query("openai", "m-5", schema.Tokens{Input: 1_000_000})
+	q.Tier = "flex"
+	cost(t, c, q, "0.625")
+}
+
 func TestOnlyWholeNamesMatch(t *testing.T) {
 	c := load(t, `
 prices:
@@ -172,12 +206,12 @@ prices:
 		t.Helper()
 		cost(t, c, query("openai", model, schema.Tokens{Input: 1_000_000}), want)
 	}
-	for _, m := range []string{"m-5", "M-5", "m-5-2026-01-15", "m-5-20260115", "m-5@20260115", "m-5[1m]", "openai/m-5", "openrouter/openai/m-5", "openrouter/openai/m-5:beta", "m-5@default"} {
+	for _, m := range []string{"m-5", "M-5", "m-5-2026-01-15", "m-5-20260115", "m-5@20260115", "m-5[1m]", "openai/m-5", "openrouter/openai/m-5", "openrouter/openai/m-5:beta", "m-5@default", "openai:m-5", "openai-responses:m-5", "gateway/openai:m-5-2026-01-15"} {
 		f(m, "1.25")
 	}
 	f("m-5-mini-2026-01-15", "0.25")
 	f("ft:m-5:acme::9xy", "3")
-	for _, m := range []string{"m-5.4", "m-5.4-mini", "m-5-pro-2026-01-15", "m-5-99-99", "m-5-2026-13-01", "m-5-audio-preview-2026-01-15", "o-3-pro", "m-50", "m-5:free", "ft:o-3:acme::9xy", "m-"} {
+	for _, m := range []string{"m-5.4", "m-5.4-mini", "m-5-pro-2026-01-15", "m-5-99-99", "m-5-2026-13-01", "m-5-audio-preview-2026-01-15", "o-3-pro", "m-50", "m-5:free", "ft:o-3:acme::9xy", "m-", "acme:m-5", "m-5:7b", "m-5-latest"} {
 		f(m, "NULL")
 	}
 }
@@ -204,7 +238,13 @@ aliases:
 	f("global.anthropic.claude-x-4-5-20250929-v1:0", "0.26")
 	f("bedrock/eu.anthropic.claude-x-4-5-20250929-v1:0", "0.286")
 	f("arn:aws:bedrock:eu-west-1:000000000000:inference-profile/eu.anthropic.claude-x-4-5-20250929-v1:0", "0.286")
+	f("bedrock:us.anthropic.claude-x-4-5-20250929-v1:0", "0.286")
+	f("anthropic.claude-x-4-5-20250929-v2:0", "0.286") // the date says which it is
+	f("anthropic.claude-x-4-5-v1", "0.286")
 	f("arn:aws:bedrock:eu-west-1:000000000000:application-inference-profile/abc123def", "NULL")
+	for _, m := range []string{"anthropic.claude-x-4-5-v2", "anthropic.claude-x-4-5-v2:0", "us.anthropic.claude-x-4-5-v12:0"} { // other models
+		cost(t, c, query("bedrock", m, schema.Tokens{Input: 100_000, Output: 10_000}), "NULL")
+	}
 	f("arn:aws:bedrock:eu-west-1:000000000000:application-inference-profile/mapped", "0.26")
 }
 

@@ -147,6 +147,9 @@ func (a *Assembler) hedge(t *trace, i int32, p *schema.Posting) {
 func (t *trace) hidden(i int32, c *schema.Call) (uint32, schema.Failure) {
 	l := &t.lines[i]
 	n, cause := c.Hidden, c.HiddenFailure
+	if l.role&schema.RoleNumbered != 0 && l.attempt > 1 { // those before it have spans of their own
+		n -= min(n, l.attempt-1)
+	}
 	if l.first < 0 {
 		if n > 0 && cause == schema.NoFailure {
 			cause = schema.UnknownFailure

@@ -1,6 +1,8 @@
 package trace
 
 import (
+	"slices"
+
 	"github.com/flyball/flyball/schema"
 )
 
@@ -87,6 +89,9 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 			p.Flags |= schema.FlagTwin
 		}
 		return a.duplicate(t, dup, p)
+	}
+	if end := t.streamEnd(i); end >= 0 {
+		return a.duplicate(t, end, p)
 	}
 	if dup := a.joined(t, i, c); dup != "" {
 		p.DuplicateOf = dup
@@ -414,6 +419,51 @@ func (t *trace) sameAnswer(i int32) (dup int32, twin bool) {
 	return best, twin
 }
 
+// streamEnd finds the record that tells what came of the stream that l opened, -1 for none.
+// Nothing in the two says that they belong together, so of the streams of one emitter below one
+// parent the first that was opened has the first end; one that was not heard of again keeps
+// what it has, which is a call of unknown usage.
+func (t *trace) streamEnd(i int32) int32 {
+	l := &t.lines[i]
+	if !t.streamEnds || l.usage != schema.UsageUnknown || l.failure != schema.NoFailure || l.response != 0 || l.role&schema.RoleStreamEnd != 0 {
+		return -1
+	}
+	rank := 0
+	ends := make([]int32, 0, 16)
+	lo, hi := t.near(i)
+	for j := lo; j < hi; j++ {
+		o := &t.lines[j]
+		if j == i || o.kind != l.kind || o.part != 0 || o.scope != l.scope || o.target != l.target || o.parent != l.parent {
+			continue
+		}
+		switch {
+		case o.role&schema.RoleStreamEnd != 0:
+			if o.start >= l.end {
+				ends = append(ends, j)
+			}
+		case o.usage == schema.UsageUnknown && o.failure == schema.NoFailure && o.response == 0 && before(o, l):
+			rank++
+		}
+	}
+	// Ends before this stream was opened are of streams before it.
+	for j := lo; j < hi && rank > 0; j++ {
+		o := &t.lines[j]
+		if o.role&schema.RoleStreamEnd != 0 && o.kind == l.kind && o.scope == l.scope && o.target == l.target && o.parent == l.parent && o.start < l.end {
+			rank--
+		}
+	}
+	if rank >= len(ends) {
+		return -1
+	}
+	slices.SortFunc(ends, func(x, y int32) int {
+		if before(&t.lines[x], &t.lines[y]) {
+			return -1
+		}
+		return 1
+	})
+	return ends[rank]
+}
+
 // above reports whether j is an ancestor of i.
 func (t *trace) above(i, j int32) bool {
 	for k := t.lines[i].up; k >= 0; k = t.lines[k].up {
@@ -436,6 +486,9 @@ func (t *trace) better(j, i int32) bool {
 	}
 	if x.in+x.out != y.in+y.out {
 		return x.in+x.out > y.in+y.out
+	}
+	if x.cached != y.cached {
+		return x.cached
 	}
 	if (x.up >= 0) != (y.up >= 0) {
 		return x.up >= 0

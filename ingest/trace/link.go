@@ -34,6 +34,7 @@ func (a *Assembler) link(t *trace, i int32, c *schema.Call, now int64) {
 	if l.failure != schema.NoFailure {
 		t.failures++
 	}
+	t.streamEnds = t.streamEnds || l.role&schema.RoleStreamEnd != 0
 	// Children that waited.
 	if l.part == 0 {
 		if t.index != nil {
@@ -286,7 +287,7 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 		}
 	}
 	// Siblings whose attempt number may change, and twins.
-	if l.callable() && (t.failures > 0 || l.args != 0 || l.response != 0 || l.shape != 0) {
+	if l.callable() && (t.failures > 0 || t.streamEnds || l.args != 0 || l.response != 0 || l.shape != 0) {
 		lo, hi := t.near(i)
 		for j := lo; j < hi; j++ {
 			o := &t.lines[j]
@@ -296,7 +297,8 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 			twin := l.response != 0 && o.response == l.response || l.shape != 0 && o.shape == l.shape
 			repeat := l.args != 0 && o.args == l.args && o.target == l.target
 			later := t.failures > 0 && o.start >= l.start && (o.parent == l.parent || l.kind.ModelLike())
-			if twin || repeat || later {
+			opened := t.streamEnds && o.kind == l.kind && o.parent == l.parent && o.usage == schema.UsageUnknown
+			if twin || repeat || later || opened {
 				a.queue(t, j)
 			}
 		}

@@ -98,6 +98,7 @@ type trace struct {
 	waiting    map[schema.SpanID][]int32
 	root       int32
 	failures   int
+	streamEnds bool            // some line is the end of a stream
 	parts      int             // lines that are further parts of a span
 	level      schema.Identity // trace-level identity, unique values only
 	levelRun   string          // operator's run seen on any span
@@ -129,6 +130,7 @@ type line struct {
 	kind         schema.Kind
 	usage        schema.Usage
 	failure      schema.Failure
+	cached       bool   // its counts say how much was cached
 	status       uint16 // HTTP
 	role         schema.Role
 	dims         uint16 // which identity dimensions the call itself has
@@ -343,6 +345,7 @@ func (a *Assembler) describe(l *line, c *schema.Call) {
 		}
 	}
 	l.in, l.out = cap32(c.Tokens.TotalInput()), cap32(c.Tokens.TotalOutput())
+	l.cached = c.Tokens.CacheRead+c.Tokens.CacheWrite5m+c.Tokens.CacheWrite1h > 0
 	l.scope = hash2(c.Scope, c.Provider)
 	l.target, l.response, l.shape = 0, 0, 0
 	switch {
