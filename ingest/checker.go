@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
 	"github.com/flyball/flyball/schema"
@@ -28,9 +29,10 @@ type Drift struct {
 // forgotten. It is for one caller at a time.
 type Checker struct {
 	p      *Pipeline
-	since  uint64   // chunks up to it were looked at
-	rows   int      // entries to look at at once
-	broken []lineOf // found earlier, and not healed yet
+	since  uint64    // chunks up to it were looked at
+	rows   int       // entries to look at at once
+	broken []lineOf  // found earlier, and not healed yet
+	summed time.Time // when the rollups of all days were compared
 	last   Drift
 }
 
@@ -41,6 +43,8 @@ func NewChecker(p *Pipeline) *Checker { return &Checker{p: p, since: p.checked, 
 const (
 	maxBroken   = 10_000    // lines that a check finds, and heals, at once
 	checkedRows = 1_000_000 // entries whose lines are summed up at once, which bounds the memory of it
+	checkedLag  = 60        // seconds behind which the journal has something better to do
+	checkedDays = 31        // whose rollups are compared once a day; at other times those of two
 )
 
 // lineOf is a line of the journal; trace and span are in hex.
@@ -52,27 +56,44 @@ type lineOf struct {
 // Check looks at the lines of the chunks that were confirmed since the last check,
 // and again at those that were broken then, posts corrections for broken ones that
 // nobody else will correct, and waits until the journal has these. Lines with
-// entries in quarantine are passed over. Rollups are compared, over the
-// last 31 days, if nothing is queued meanwhile; else the figure is the last one.
+// entries in quarantine are passed over. Rollups are compared, of today and yesterday and once
+// a day of the last 31 days, if nothing is queued meanwhile; else the figure is the last one.
+// While the journal is more than a minute behind nothing is looked at.
 func (c *Checker) Check(ctx context.Context, conn driver.Conn) (Drift, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	until := c.p.Status().LastChunk
+	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_threads": 1}))
+	at := c.p.Status()
+	if at.LagSeconds > checkedLag {
+		return c.last, nil
+	}
+	until := at.LastChunk
 	for until > c.since && len(c.broken) < maxBroken {
 		end, err := sliceEnd(ctx, conn, c.since, until, c.rows)
 		if err != nil {
 			return c.last, err
 		}
-		found, err := brokenLines(ctx, conn, "(tenant, trace_id, span_id, part) IN (SELECT tenant, trace_id, span_id, part FROM journal WHERE chunk > ? AND chunk <= ?)", []any{c.since, end}, until)
-		if err != nil {
-			return c.last, err
+		full := false // there are more
+		var late uint64
+		if err := conn.QueryRow(ctx, "SELECT count() FROM journal WHERE "+lateOnes, c.since, end).Scan(&late); err != nil {
+			return c.last, fmt.Errorf("check lines: %w", err)
 		}
-		for _, l := range found {
-			if !slices.Contains(c.broken, l) {
-				c.broken = append(c.broken, l)
+		for _, where := range []string{sameHour, sameLine} {
+			if late == 0 && where == sameLine {
+				continue
 			}
+			found, err := brokenLines(ctx, conn, where, []any{c.since, end}, until)
+			if err != nil {
+				return c.last, err
+			}
+			for _, l := range found {
+				if !slices.Contains(c.broken, l) {
+					c.broken = append(c.broken, l)
+				}
+			}
+			full = full || len(found) == maxBroken
 		}
-		if len(found) == maxBroken { // there are more
+		if full {
 			break
 		}
 		c.since = end
@@ -89,12 +110,19 @@ func (c *Checker) Check(ctx context.Context, conn driver.Conn) (Drift, error) {
 	}
 	c.last.Lines = uint64(len(c.broken))
 	if at := c.p.Status(); at.Queued == 0 {
-		n, err := rollupDrift(ctx, conn)
+		days := 1
+		if time.Since(c.summed) > 24*time.Hour {
+			days = checkedDays
+		}
+		n, err := rollupDrift(ctx, conn, days)
 		if err != nil {
 			return c.last, err
 		}
 		if now := c.p.Status(); now.LastChunk == at.LastChunk {
 			c.last.Rollup = n
+			if days == checkedDays {
+				c.summed = time.Now()
+			}
 		}
 	}
 	return c.last, nil
@@ -208,6 +236,16 @@ func sliceEnd(ctx context.Context, conn driver.Conn, since, until uint64, rows i
 	return end, nil
 }
 
+// What selects the lines of some chunks. An entry and the one that cancels it say the same start,
+// so that the sum of a line is that of its entries in the hours that its entries in the chunks
+// name, and the key of the journal finds these. A span that came again after its trace was
+// forgotten may say another start, or none: those are looked for everywhere.
+var (
+	sameHour = "(tenant, toStartOfHour(started_at), trace_id, span_id, part) IN (SELECT tenant, toStartOfHour(started_at), trace_id, span_id, part FROM journal WHERE chunk > ? AND chunk <= ?)"
+	sameLine = "(tenant, trace_id, span_id, part) IN (SELECT tenant, trace_id, span_id, part FROM journal WHERE " + lateOnes + ")"
+	lateOnes = fmt.Sprintf("chunk > ? AND chunk <= ? AND bitAnd(flags, %d) != 0", schema.FlagLate)
+)
+
 // brokenLines are up to maxBroken of the lines that where selects whose entries in chunks up to
 // until sum to neither 0 nor 1. A step of a correction never straddles chunks.
 func brokenLines(ctx context.Context, conn driver.Conn, where string, args []any, until uint64) ([]lineOf, error) {
@@ -232,14 +270,14 @@ func brokenLines(ctx context.Context, conn driver.Conn, where string, args []any
 }
 
 // rollupDrift counts tenants whose rollup differs from the signed sums of the
-// journal, where that has nothing else to come.
-func rollupDrift(ctx context.Context, conn driver.Conn) (n uint64, err error) {
+// journal of so many days before today, where that has nothing else to come.
+func rollupDrift(ctx context.Context, conn driver.Conn, days int) (n uint64, err error) {
 	if err := conn.QueryRow(ctx, `SELECT count() FROM (
-    SELECT tenant, sum(sign * toInt128(ifNull(cost, 0))) AS cost, sum(toInt64(sign)) AS lines FROM journal WHERE recorded_at >= toDateTime(today() - 31, 'UTC') GROUP BY tenant
+    SELECT tenant, sum(sign * toInt128(ifNull(cost, 0))) AS cost, sum(toInt64(sign)) AS lines FROM journal WHERE recorded_at >= toDateTime(today() - ?, 'UTC') GROUP BY tenant
 ) AS j FULL OUTER JOIN (
-    SELECT tenant, sum(cost) AS cost, sum(lines) AS lines FROM spend_15m WHERE booked_on >= today() - 31 GROUP BY tenant
+    SELECT tenant, sum(cost) AS cost, sum(lines) AS lines FROM spend_15m WHERE booked_on >= today() - ? GROUP BY tenant
 ) AS r USING (tenant)
-WHERE j.cost != r.cost OR j.lines != r.lines`).Scan(&n); err != nil {
+WHERE j.cost != r.cost OR j.lines != r.lines`, days, days).Scan(&n); err != nil {
 		return 0, fmt.Errorf("check rollups: %w", err)
 	}
 	return n, nil

@@ -21,11 +21,13 @@ func TestCheckConservationFindsWhatIsBroken(t *testing.T) {
 	e := schematest.Open(t)
 	ctx := context.Background()
 	now := time.Now().UTC()
+	var flags schema.Flags
+	start := now
 	send := func(token string, chunk uint64, signs ...int8) {
 		t.Helper()
 		cols := schema.NewColumns()
 		for i, sign := range signs {
-			en := schema.Entry{Call: schema.Call{Tenant: "t", Trace: schema.TraceID{1}, Span: schema.SpanID{byte(chunk)}, Start: now.UnixNano(), Kind: schema.KindModel}, Sign: sign, Version: uint32(i/2 + 1), RecordedAt: now.UnixMicro()}
+			en := schema.Entry{Call: schema.Call{Tenant: "t", Trace: schema.TraceID{1}, Span: schema.SpanID{byte(chunk) % 10}, Start: start.UnixNano(), Flags: flags, Kind: schema.KindModel}, Sign: sign, Version: uint32(i/2 + 1), RecordedAt: now.UnixMicro()}
 			en.Posting = schema.Posting{Kind: schema.KindModel, Status: schema.CostPriced, Cost: schema.PicoPerUSD, ModelCalls: 1}
 			cols.Append(&en, chunk)
 		}
@@ -39,7 +41,7 @@ func TestCheckConservationFindsWhatIsBroken(t *testing.T) {
 		if err != nil || len(lines) != wantLines {
 			t.Fatalf("%d broken lines, %v; want %d", len(lines), err, wantLines)
 		}
-		if n, err := rollupDrift(ctx, e.Conn()); err != nil || n != uint64(wantRollups) {
+		if n, err := rollupDrift(ctx, e.Conn(), checkedDays); err != nil || n != uint64(wantRollups) {
 			t.Fatalf("%d broken rollups, %v; want %d", n, err, wantRollups)
 		}
 	}
@@ -53,6 +55,25 @@ func TestCheckConservationFindsWhatIsBroken(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(0, 2, 0, 1)
+
+	// A line of an earlier chunk comes again: with its start, or as late with any.
+	again := func(chunk uint64, byHour, byLine int) {
+		t.Helper()
+		for where, want := range map[string]int{sameHour: byHour, sameLine: byLine} {
+			lines, err := brokenLines(ctx, e.Conn(), where, []any{chunk - 1, chunk}, chunk)
+			if err != nil || len(lines) != want {
+				t.Errorf("chunk %d: %d broken lines, %v; want %d\n%s", chunk, len(lines), err, want, where)
+			}
+		}
+	}
+	send("d", 4, 1)
+	again(4, 0, 0)
+	send("e", 14, 1)
+	again(14, 1, 0)
+	send("f", 5, 1)
+	flags, start = schema.FlagLate, now.Add(-5*time.Hour)
+	send("g", 15, 1)
+	again(15, 0, 1)
 }
 
 // counter is a counter without labels, since the pipeline was opened.
