@@ -81,6 +81,9 @@ func (a *API) agentRuns(ctx context.Context, r *request, groups []string) (*ques
 	if folded.Unix() > 0 {
 		q.vars["Folded"] = q.bind("folded", "Date", folded.Format(time.DateOnly))
 	}
+	if time.Since(folded) > a.behind {
+		q.vars["Within"] = "started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC')"
+	}
 	return q, nil
 }
 

@@ -61,6 +61,8 @@ type Options struct {
 type API struct {
 	o     Options
 	drift *drifts
+
+	behind time.Duration // for how long states of runs may be missing until few runs are wanted of many
 }
 
 // New makes an API.
@@ -71,7 +73,7 @@ func New(o Options) *API {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &API{o: o}
+	a := &API{o: o, behind: 4 * 24 * time.Hour}
 	a.drift = newDrifts(a)
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(a.drift)

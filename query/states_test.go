@@ -2,10 +2,12 @@ package query
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flyball/flyball/schema"
 )
@@ -160,8 +162,9 @@ func TestRunStates(t *testing.T) {
 			t.Errorf("movers of days %d to %d with states up to %d: got %d requests, want %d", from, to, folded, got, want)
 		}
 	}
-	for _, folded := range []int{-20, 1, 5, 40} {
+	for i, folded := range []int{-20, 1, 1, 5, 5, 40} {
 		s.fold(folded)
+		s.api.behind = []time.Duration{0, math.MaxInt64}[i%2] // some runs are wanted of many, or not
 		for _, days := range [][2]int{{0, 1}, {3, 4}, {2, 8}, {-8, 16}} {
 			f(folded, days[0], days[1])
 		}

@@ -61,7 +61,7 @@ func FoldRuns(ctx context.Context, conn driver.Conn, until time.Time) (day time.
 	dims := strings.Fields("user feature workflow workflow_version agent environment mode criticality")
 	const sums = "model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted"
 	for part := range parts {
-		vars := map[string]any{"Tenants": "1", "Info": dims, "Folded": "(" + date + " - 1)", "Until": " AND booked_on <= " + date, "Part": ""}
+		vars := map[string]any{"Tenants": "1", "Info": dims, "Folded": "(" + date + " - 1)", "Until": " AND booked_on <= " + date, "Part": "", "Within": ""}
 		if parts > 1 {
 			vars["Part"] = " AND run_hash % " + strconv.FormatUint(parts, 10) + " = " + strconv.FormatUint(part, 10)
 		}

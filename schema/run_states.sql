@@ -5,7 +5,8 @@
 
 {{define "changed_runs" -}}
 {{- /* Takes Tenants, a condition; Info, the columns of run_info that are wanted; Folded, the day up to which run_states stands for
-     runs and run_info, or "" where it does not; Until, a condition on the last day that counts, or ""; Part, one on run_hash, or "". */ -}}
+     runs and run_info, or "" where it does not; Until, a condition on the last day that counts, or ""; Part, one on run_hash, or "";
+     Within, one on started_at where much may have been booked behind the day and only runs of that time are wanted, or "". */ -}}
     -- Each run that was booked behind the day, as it is now, and with sign -1 as it was on that day. All rows are grouped once: a join
     -- would hold both sides in memory.
     SELECT any(s.tenant) AS newest_tenant, s.run_hash AS newest_run_hash, s.run_check AS newest_run_check, s.sign AS sign, max(s.version) >= {{template "root"}} AS newest_rooted,
@@ -15,11 +16,11 @@
     FROM (
         SELECT run_hash, {{template "check"}} AS run_check, tenant, 1 AS sign, toUInt64(0) AS version, toDateTime64(0, 9, 'UTC') AS started_at{{range .Info}}, '' AS {{.}}{{end}},
             model_calls, tool_calls, r.retries + r.hidden_attempts AS retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
-        FROM runs AS r WHERE {{template "since" .}}
+        FROM runs AS r WHERE {{template "since" .}}{{template "within" .}}
         UNION ALL
         SELECT run_hash, {{template "check"}} AS run_check, tenant, 1 AS sign, version, started_at{{range .Info}}, {{.}}{{end}},
             toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt128(0), toInt128(0)
-        FROM run_info WHERE {{template "since" .}}
+        FROM run_info WHERE {{template "since" .}}{{template "within" .}}
         {{- if .Folded}}
         UNION ALL
         -- What a root said has a version above every other; the rest is older than what was booked behind the day.
@@ -28,7 +29,7 @@
         FROM (
             SELECT * FROM run_states
             WHERE {{.Tenants}} AND booked_on <= {{.Folded}} AND sign = 1
-                AND run_hash IN (SELECT run_hash FROM runs WHERE {{template "since" .}} UNION ALL SELECT run_hash FROM run_info WHERE {{template "since" .}})
+                AND run_hash IN (SELECT run_hash FROM runs WHERE {{template "since" .}} UNION ALL SELECT run_hash FROM run_info WHERE {{template "since" .}}){{template "within" .}}
             ORDER BY booked_on DESC
             LIMIT 1 BY run_hash, run_check
         )
@@ -38,6 +39,13 @@
 {{- end}}
 
 {{define "since"}}{{.Tenants}}{{if .Folded}} AND booked_on > {{.Folded}}{{end}}{{.Until}}{{.Part}}{{end}}
+
+{{define "within" -}}
+    {{- /* A run that neither began then by a row behind the day nor by its state on that day is of another time, now as before. */ -}}
+    {{- if .Within}} AND run_hash IN (SELECT run_hash FROM run_info WHERE {{template "since" .}} AND {{.Within}}
+        {{- if .Folded}} UNION ALL SELECT run_hash FROM run_states WHERE {{.Tenants}} AND booked_on <= {{.Folded}} AND sign = 1 AND {{.Within}}{{end}})
+    {{- end}}
+{{- end}}
 
 {{define "check"}}sipHash64(tenant, run_id){{end}}
 
