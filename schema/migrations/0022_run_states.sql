@@ -1,5 +1,6 @@
 -- What became of each run on each day: how it stood at the end of the day, and with sign -1 how it had stood before. The rows that
 -- were booked up to some day sum to the runs as they were at its end, so that a question about months adds up rows and groups no run.
+-- To find a run one column is read of every day, so that each has a file of its own but where a day is small.
 -- A day is made of runs and run_info once nothing can be booked on it any more, by one replacement of its partition.
 CREATE TABLE IF NOT EXISTS run_states {{.OnCluster}}
 (
@@ -32,4 +33,4 @@ CREATE TABLE IF NOT EXISTS run_states {{.OnCluster}}
 ENGINE = {{.Engine "MergeTree"}}
 PARTITION BY booked_on
 ORDER BY (tenant, started_at)
-SETTINGS {{.Dedup}} = 0, index_granularity = 1024
+SETTINGS {{.Dedup}} = 0, index_granularity = 1024, min_bytes_for_wide_part = 1000000
