@@ -9,7 +9,7 @@
 GO        ?= go
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TESTFLAGS ?=
-TIMEOUT   ?= 15m
+TIMEOUT   ?= 20m
 FUZZTIME  ?= 20s
 BENCH     ?= .
 
