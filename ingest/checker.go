@@ -57,7 +57,8 @@ type lineOf struct {
 // and again at those that were broken then, posts corrections for broken ones that
 // nobody else will correct, and waits until the journal has these. Lines with
 // entries in quarantine are passed over. Rollups are compared, of today and yesterday and once
-// a day of the last 31 days, if nothing is queued meanwhile; else the figure is the last one.
+// a day of the last 31 days, or until these agree, if nothing is queued meanwhile; else the
+// figure is the last one.
 // While the journal is more than a minute behind nothing is looked at.
 func (c *Checker) Check(ctx context.Context, conn driver.Conn) (Drift, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
@@ -120,7 +121,7 @@ func (c *Checker) Check(ctx context.Context, conn driver.Conn) (Drift, error) {
 		}
 		if now := c.p.Status(); now.LastChunk == at.LastChunk {
 			c.last.Rollup = n
-			if days == checkedDays {
+			if days == checkedDays && n == 0 { // what differs is told until it is cured
 				c.summed = time.Now()
 			}
 		}

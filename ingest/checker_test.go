@@ -76,6 +76,32 @@ func TestCheckConservationFindsWhatIsBroken(t *testing.T) {
 	again(15, 0, 1)
 }
 
+// What differs of a day long ago is told until it is cured, not only once a day.
+func TestCheckerTellsOldDrift(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.send(chats(0, 20, nil))
+	r.drain()
+	c := NewChecker(r.p)
+	check := func(want uint64) {
+		t.Helper()
+		if d, err := c.Check(t.Context(), r.engine.Conn()); err != nil || d != (Drift{Rollup: want}) {
+			t.Errorf("%+v, %v; want %d rollups", d, err, want)
+		}
+	}
+	for _, sign := range []string{"1", "-1"} {
+		if err := r.engine.Conn().Exec(t.Context(), "INSERT INTO spend_15m (tenant, at, booked_on, lines, cost) SELECT 't', now() - 864000, today() - 10, "+sign+", 5 * "+sign); err != nil {
+			t.Fatal(err)
+		}
+		if sign == "1" {
+			check(1)
+			check(1)
+		}
+	}
+	check(0)
+	check(0)
+}
+
 // counter is a counter without labels, since the pipeline was opened.
 func (r *rig) counter(name string) int {
 	r.t.Helper()

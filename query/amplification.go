@@ -47,7 +47,7 @@ func (a *API) amplification(ctx context.Context, r *request) (any, error) {
 		}
 		m.money(get("cost").(*big.Int), get("wasted").(*big.Int))
 		m["unpriced_calls"], m["unknown_calls"], m["repeats"] = n("unpriced"), n("unknown"), n("repeats")
-		of := []float64{}
+		var of []float64
 		if additive {
 			of = quantiles(n("requests"), get("works").([]int64), get("times").([]int64))
 		} else {

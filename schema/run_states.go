@@ -14,8 +14,9 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-// ChangedRunsSQL are templates of SQL: run_key, and changed_runs, which says of itself what
-// it takes. What is asked about the runs that run_states does not have yet is what makes it.
+// ChangedRunsSQL are templates of SQL: changed_runs, which says of itself what it takes, and
+// root, the least version of what a root said. What is asked about the runs that run_states
+// does not have yet is what makes it.
 //
 //go:embed run_states.sql
 var ChangedRunsSQL string

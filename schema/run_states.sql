@@ -1,8 +1,3 @@
-{{define "run_key" -}}
-    -- A number for each run, by which rows are grouped and joined faster than by two names; of 128 bits, so that no two runs share one.
-    reinterpretAsUInt128(sipHash128(tenant, run_id))
-{{- end}}
-
 {{define "changed_runs" -}}
 {{- /* Takes Tenants, a condition; Info, the columns of run_info that are wanted; Folded, the day up to which run_states stands for
      runs and run_info, or "" where it does not; Until, a condition on the last day that counts, or ""; Part, one on run_hash, or "";

@@ -52,7 +52,9 @@ wait_for() {
 # child PID prints the pid of the first child: of the service, its engine.
 child() { cat /proc/"$1"/task/*/children | tr ' ' '\n' | sed -n '/./{p;q;}'; }
 
-engine_ready() { get "http://$http/readyz" | tr -d ' \n' | grep -q '"clickhouse":{[^}]*"ready":true'; }
+readyz() { get "http://$http/readyz" | tr -d ' \n'; }
+
+engine_ready() { readyz | grep -q '"clickhouse":{[^}]*"ready":true'; }
 
 # run_flyball serves over what data there is; sets flyball to its pid.
 run_flyball() {

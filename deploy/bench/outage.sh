@@ -25,8 +25,7 @@ export FLYBALL_LIBCHDB
 library=$(deploy/engine/fetch.sh)
 ln -s "$library" "$FLYBALL_LIBCHDB"
 
-ready() { get "http://$http/readyz" | tr -d ' \n'; }
-field() { ready | sed -n "s/.*\"$1\":\([0-9.]*\).*/\1/p"; }
+field() { readyz | sed -n "s/.*\"$1\":\([0-9.]*\).*/\1/p"; }
 since() { echo $(($(date +%s) - began)); }
 rss() { awk '/^VmRSS:/ { printf "%.0f", $2 / 1024 }' "/proc/$1/status" 2>/dev/null || echo 0; }
 line() {

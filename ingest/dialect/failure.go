@@ -166,14 +166,7 @@ func classifyText(s string, status uint16) schema.Failure {
 	if len(t) > 2000 {
 		t = t[:2000]
 	}
-	has := func(words ...string) bool {
-		for _, w := range words {
-			if strings.Contains(t, w) {
-				return true
-			}
-		}
-		return false
-	}
+	has := func(words ...string) bool { return containsAny(t, words...) }
 	switch t {
 	case "_other", "error", "exception":
 		return schema.NoFailure

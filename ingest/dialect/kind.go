@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -299,14 +300,7 @@ func (rec *record) genAIKind(c *schema.Call, op string) {
 // model. Calls that failed or lost their usage have nothing else that tells what they are.
 func operationKind(op string) schema.Kind {
 	op = strings.ToLower(op)
-	has := func(words ...string) bool {
-		for _, w := range words {
-			if strings.Contains(op, w) {
-				return true
-			}
-		}
-		return false
-	}
+	has := func(words ...string) bool { return containsAny(op, words...) }
 	switch {
 	case has("count", "tokeniz", "moderat", "agent", "workflow", "memor", "tool", "retriev", "search", "fine", "file", "model.list", "list_model", "batch", "eval", "guard", "thread", "session", "cache"):
 		return schema.KindOther
@@ -462,12 +456,7 @@ func (rec *record) hostAndPath() (host, path string) {
 // self-hosted servers keep.
 func modelPath(path string) string {
 	ends := func(suffixes ...string) bool {
-		for _, s := range suffixes {
-			if strings.HasSuffix(path, s) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(path, s) })
 	}
 	switch {
 	case ends("/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/images/generations", "/v1/images/edits", "/v1/audio/speech", "/v1/audio/transcriptions", "/v1/audio/translations"):
@@ -485,14 +474,7 @@ func modelPath(path string) string {
 // infers reports whether a request to a model's host may be one that a model answers. Models
 // are listed, files fetched and batches polled for at the same hosts, for nothing.
 func infers(method, path string) bool {
-	has := func(words ...string) bool {
-		for _, w := range words {
-			if strings.Contains(path, w) {
-				return true
-			}
-		}
-		return false
-	}
+	has := func(words ...string) bool { return containsAny(path, words...) }
 	switch method {
 	case "GET", "HEAD", "OPTIONS", "DELETE":
 		return has("/realtime", "BidiGenerateContent") // the opening of a socket

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -80,6 +81,11 @@ func (rec *record) metadata() {
 	})
 }
 
+// containsAny reports whether one of the words is in s.
+func containsAny(s string, words ...string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(s, w) })
+}
+
 // named reports whether an identity is one. What languages print for a value that is not there
 // would put everybody without a name under one budget.
 func named(s string) bool {
@@ -105,14 +111,7 @@ func usageName(name string) key {
 		}
 	}
 	s = strings.ToLower(s)
-	has := func(words ...string) bool {
-		for _, w := range words {
-			if strings.Contains(s, w) {
-				return true
-			}
-		}
-		return false
-	}
+	has := func(words ...string) bool { return containsAny(s, words...) }
 	// Money, shares, sums of other spans and counts of a part of a run are none of the call's.
 	if has("cost", "price", "usd", "_ratio", "percent", "per_", "_rate", "partial", "aggregat", "total_since", "cumulative") {
 		return kNone
