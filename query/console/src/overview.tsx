@@ -50,14 +50,18 @@ export function Overview({ route }: { route: Route }) {
           </>
         )}
       </Loaded>
-      {rest && (
-        <div class="grid">
-          <By title="By tenant" path={by("tenant")} columns={["tenant"]} route={route} />
-          <By title="By model" path={by("provider,model")} columns={["model", "provider"]} route={route} />
-          <By title="By feature" path={by("tenant,feature")} columns={["feature", "tenant"]} route={route} />
-          <Retries path={address("/retries", { ...params, limit: 10 })} />
-          <Nearest tenant={filters.tenant} />
-          <Amplification path={address("/amplification", { ...params, group_by: "tenant,workflow", limit: 10 })} route={route} />
+      {ready && (
+        <div class="grid" aria-busy={!rest}>
+          {rest && (
+            <>
+              <By title="By tenant" path={by("tenant")} columns={["tenant"]} route={route} />
+              <By title="By model" path={by("provider,model")} columns={["model", "provider"]} route={route} />
+              <By title="By feature" path={by("tenant,feature")} columns={["feature", "tenant"]} route={route} />
+              <Retries path={address("/retries", { ...params, limit: 10 })} />
+              <Nearest tenant={filters.tenant} />
+              <Amplification path={address("/amplification", { ...params, group_by: "tenant,workflow", limit: 10 })} route={route} />
+            </>
+          )}
         </div>
       )}
     </>
