@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sort"
 	"sync"
 	"testing"
@@ -34,7 +35,7 @@ type bench struct {
 	quiet    bool
 }
 
-type benchOption func(*benchOptions)
+type benchOption func(testing.TB, *benchOptions)
 
 type benchOptions struct {
 	dialect dialect.Options
@@ -42,14 +43,12 @@ type benchOptions struct {
 }
 
 func withPrices(yaml string) benchOption {
-	return func(o *benchOptions) {
-		f, err := os.CreateTemp("", "prices*.yaml")
-		if err != nil {
-			panic(err)
+	return func(t testing.TB, o *benchOptions) {
+		name := filepath.Join(t.TempDir(), "prices.yaml")
+		if err := os.WriteFile(name, []byte(yaml), 0o600); err != nil {
+			t.Fatal(err)
 		}
-		_, _ = f.WriteString(yaml)
-		_ = f.Close()
-		o.price = price.Options{NoEmbedded: true, Files: []string{f.Name()}}
+		o.price = price.Options{NoEmbedded: true, Files: []string{name}}
 	}
 }
 
@@ -57,7 +56,7 @@ func newBench(t testing.TB, opts ...benchOption) *bench {
 	t.Helper()
 	o := benchOptions{dialect: dialect.Options{HashKey: []byte("test")}}
 	for _, f := range opts {
-		f(&o)
+		f(t, &o)
 	}
 	var cat *price.Catalogue
 	var rejected []price.Rejection

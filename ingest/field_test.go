@@ -86,7 +86,7 @@ func TestBothEncodingsOfOneCallCostTheSame(t *testing.T) {
 
 // An attribute that changes its meaning between majors needs the emitter's version.
 func TestMeaningByEmitterVersion(t *testing.T) {
-	pins := func(o *benchOptions) {
+	pins := func(_ testing.TB, o *benchOptions) {
 		o.dialect.Emitters = []dialect.Emitter{{Scope: "sdk-x", Version: ">=5 <6", Basis: "exclusive"}, {Scope: "sdk-x", Version: ">=6", Basis: "inclusive"}}
 	}
 	f := func(version, want string) {
@@ -116,7 +116,7 @@ func TestReasoningInsideAndOutsideTheOutput(t *testing.T) {
 func TestCachedMoreThanInput(t *testing.T) {
 	attrs := chat("openai", "three", map[string]any{"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.cache_read.input_tokens": 1200, "gen_ai.usage.output_tokens": 0})
 	wantCost(t, one(t, spec{attrs: attrs}), "0.00336", schema.FlagBasisInferred)
-	declared := func(o *benchOptions) {
+	declared := func(_ testing.TB, o *benchOptions) {
 		o.dialect.Emitters = []dialect.Emitter{{Scope: "sure", Basis: "inclusive"}}
 	}
 	wantCost(t, one(t, spec{scope: "sure", attrs: attrs}, declared), "0.0003", schema.FlagUsageInconsistent)
@@ -213,7 +213,7 @@ func TestAgentSpanRepeatsItsCalls(t *testing.T) {
 // An emitter listed as covering its subtree has a residual, once, which late
 // leaves eat up.
 func TestResidualOfASubtree(t *testing.T) {
-	covers := func(o *benchOptions) {
+	covers := func(_ testing.TB, o *benchOptions) {
 		o.dialect.Emitters = []dialect.Emitter{{Scope: "sum", Covers: "subtree"}}
 	}
 	b := newBench(t, withPrices(fieldPrices), covers)
@@ -450,7 +450,7 @@ func TestLoopIsSeenAndPriced(t *testing.T) {
 }
 
 func TestRunsOfSeveralTraces(t *testing.T) {
-	b := newBench(t, withPrices(fieldPrices), func(o *benchOptions) { o.dialect.Attributes = map[string][]string{"run": {"task.id"}} })
+	b := newBench(t, withPrices(fieldPrices), func(_ testing.TB, o *benchOptions) { o.dialect.Attributes = map[string][]string{"run": {"task.id"}} })
 	call := func(trace string, cost int, task string) {
 		at := chat("openai", "dime", use(1, 1))
 		if task != "" {
@@ -514,7 +514,7 @@ func TestReservedAndClaimedAttributes(t *testing.T) {
 	for k, v := range map[string]any{"budget.cap_usd": "999999", "budget.exempt": true, "reservation.id": "res-of-other", "internal.cost_usd": "0", "is_billable": false, "cache_hit": true, "flyball.cost_usd": "0", "app.criticality": "critical"} {
 		at[k] = v
 	}
-	b := newBench(t, withPrices(fieldPrices), func(o *benchOptions) {
+	b := newBench(t, withPrices(fieldPrices), func(_ testing.TB, o *benchOptions) {
 		o.dialect.Attributes = map[string][]string{"criticality": {"app.criticality"}}
 	})
 	b.from = dialect.Origin{}

@@ -178,6 +178,9 @@ func runChild() int {
 
 // openStore starts the engine and makes the database.
 func (e *host) openStore() (err error) {
+	if err := forgetLostTokens(e.cfg.Dir); err != nil {
+		return fmt.Errorf("read deduplication logs of %s: %w", e.cfg.Dir, err)
+	}
 	if e.lib, err = loadLibrary(e.cfg.Library); err != nil {
 		return err
 	}

@@ -131,7 +131,8 @@ func runParent(dir string) int {
 }
 
 // TestParentDeath: when the parent is killed, the child exits, removes its
-// socket, and the store can be opened again.
+// socket, and the store can be opened again. What a child that was killed with its parent
+// left is removed then.
 func TestParentDeath(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -169,8 +170,15 @@ func TestParentDeath(t *testing.T) {
 	if scanErr != nil {
 		t.Fatal(scanErr)
 	}
+	left, err := os.MkdirTemp("", runDirs(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
 	// At once: Open waits for the orphan.
 	e := openEngine(t, Options{Dir: dir})
+	if _, err := os.Stat(left); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", left, err)
+	}
 	if err := e.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}

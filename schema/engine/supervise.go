@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"net"
@@ -49,7 +50,7 @@ func startSupervisor(ctx context.Context, o Options, m *metrics) (*supervisor, e
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of the store: %w", err)
 	}
-	run, err := os.MkdirTemp("", "flyball-engine-") // 0700
+	run, err := os.MkdirTemp("", runDirs(o.Dir)) // 0700
 	if err != nil {
 		return nil, fmt.Errorf("make directory of the engine's socket: %w", err)
 	}
@@ -90,7 +91,20 @@ func startSupervisor(ctx context.Context, o Options, m *metrics) (*supervisor, e
 		s.close()
 		return nil, err
 	}
+	// The child has the store, so what others of it left behind when they were killed
+	// serves nobody.
+	old, _ := filepath.Glob(filepath.Join(os.TempDir(), runDirs(o.Dir)))
+	for _, dir := range old {
+		if dir != run {
+			_ = os.RemoveAll(dir) // another user's stays
+		}
+	}
 	return s, nil
+}
+
+// runDirs is the pattern of the names of the private directories of a store's engines.
+func runDirs(dir string) string {
+	return fmt.Sprintf("flyball-engine-%08x-*", crc32.ChecksumIEEE([]byte(dir)))
 }
 
 // run starts children until close. first hears how the first one went; unless
