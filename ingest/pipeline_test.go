@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -327,6 +328,41 @@ func TestRememberedOvernight(t *testing.T) {
 	}
 }
 
+// TestRunsThatComeBackStay: runs that send something in every round are brought back from the store
+// until memory has made room for them, and then no more.
+func TestRunsThatComeBackStay(t *testing.T) {
+	t.Parallel()
+	const traces, rounds = 100, 10
+	f := func(budget int64) (reloads []int) {
+		t.Helper()
+		r := newRig(t, func(o *Options) { o.Sink, o.MaxBytes = nil, budget })
+		before := 0
+		for round := range rounds {
+			now := time.Now().Add(time.Duration(round) * time.Minute)
+			td := chats(0, traces*10, func(i int, sp ptrace.Span) {
+				sp.SetSpanID(pcommon.SpanID{byte(round + 1), byte(i >> 8), byte(i)})
+			})
+			calls, _ := r.p.reader.Load().AppendSpans(nil, td, origin(otlp.Sender{Local: true}), now.UnixNano())
+			if _, err := r.p.asm.Add(calls, now.UnixNano()); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.p.checkpoint(now.UnixNano(), true); err != nil {
+				t.Fatal(err)
+			}
+			all := r.counter("flyball_trace_reloaded_total")
+			reloads = append(reloads, all-before)
+			before = all
+		}
+		return reloads
+	}
+	if got := f(6 << 20); slices.Max(got) == 0 || got[rounds-1] != 0 {
+		t.Errorf("%v of %d runs were brought back", got, traces)
+	}
+	if got := f(1); got[rounds-1] != traces {
+		t.Errorf("%v of %d runs were brought back where there is no memory for any", got, traces)
+	}
+}
+
 // TestCheckpointAfterReplay: a restart does not send the checkpoint back to the
 // beginning, which would keep the whole log and replay it again and again.
 func TestCheckpointAfterReplay(t *testing.T) {
@@ -457,12 +493,12 @@ func TestFewParts(t *testing.T) {
 	r.drain()
 	r.spans(3 * requests)
 	seconds := int64(time.Since(began)/time.Second) + 2
-	parts := r.one("SELECT count() FROM system.parts WHERE active AND database = currentDatabase()")
+	parts := r.one("SELECT max(n) FROM (SELECT count() AS n FROM system.parts WHERE active AND database = currentDatabase() AND table IN ('journal', 'spend_15m', 'runs', 'run_info') GROUP BY table)")
 	inserts := r.one("SELECT uniqExact(chunk) FROM journal")
-	if inserts > seconds || parts > 4*seconds+1 {
-		t.Errorf("%d inserts and %d parts of %d requests in %d seconds", inserts, parts, requests, seconds)
+	if inserts > seconds || parts > inserts {
+		t.Errorf("%d inserts of %d requests in %d seconds, and %d parts of a table", inserts, requests, seconds, parts)
 	}
-	t.Logf("%d requests: %d inserts, %d active parts", requests, inserts, parts)
+	t.Logf("%d requests: %d inserts, at most %d active parts of a table", requests, inserts, parts)
 }
 
 // TestManyTenants: a hundred thousand tenants in two requests, then again. Blocks

@@ -107,6 +107,7 @@ func texts(e *schema.Entry) map[string]string {
 	return m
 }
 
+// TestEntryReachesEveryColumn: with all columns at their defaults, filled, and in a block whose memory others had before.
 func TestEntryReachesEveryColumn(t *testing.T) {
 	conn := schematest.Open(t).Conn()
 	r := rand.New(rand.NewPCG(5, 6))
@@ -115,7 +116,27 @@ func TestEntryReachesEveryColumn(t *testing.T) {
 	for range 12 {
 		entries = append(entries, randomEntry(r))
 	}
-	send(t, conn, "a", entries...)
+	c := schema.NewColumns()
+	add := func(ctx context.Context, from, to int) error {
+		c.Reset()
+		for i := range entries[from:to] {
+			c.Append(&entries[from+i], 42)
+		}
+		return c.Send(ctx, conn, fmt.Sprint("token-", from))
+	}
+	failed, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, err := range []error{add(t.Context(), 1, 8), add(t.Context(), 0, 1), add(t.Context(), 8, 10)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if add(failed, 10, 13) == nil {
+		t.Error("sent in a context that is over")
+	}
+	if err := add(t.Context(), 10, 13); err != nil {
+		t.Fatal(err)
+	}
 	var names []string
 	each(t, conn, "SELECT name FROM system.columns WHERE database = currentDatabase() AND table = 'journal' AND default_kind = ''", func(rows driver.Rows) error {
 		var name string

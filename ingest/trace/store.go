@@ -347,12 +347,19 @@ func (a *Assembler) Save(now int64, all bool, f func(Page) error) (safe, end uin
 }
 
 // Shrink drops saved traces from memory, the least recently used first, until no more
-// are left than MaxOpen, in a quarter of MaxBytes: the rest is for what is not saved.
-// It is called after what Save returned is durable.
+// are left than MaxOpen, in a quarter of MaxBytes, or up to all of it while traces come back
+// that were dropped: spans of a run that come every few seconds would else bring it back for
+// each of them. It is called after what Save returned is durable.
 func (a *Assembler) Shrink() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for t := a.oldest; t != nil && (len(a.traces) > a.o.MaxOpen || a.bytes > a.o.MaxBytes/4); {
+	if a.reloads > len(a.traces)/16 {
+		a.room = min(2*a.room, a.o.MaxBytes)
+	} else {
+		a.room = max(a.room-a.room/64, a.o.MaxBytes/4)
+	}
+	a.reloads = 0
+	for t := a.oldest; t != nil && (len(a.traces) > a.o.MaxOpen || a.bytes > a.room); {
 		next := t.next
 		if !t.isDirty && t.timers == 0 {
 			a.drop(t)

@@ -41,8 +41,8 @@ type Options struct {
 	// its receipt is flagged late. Default 24 h.
 	Lateness time.Duration
 	// MaxOpen is how many traces stay in memory, MaxBytes how much they may
-	// hold, and a quarter of it those that are saved. Defaults 100,000 and 256 MiB;
-	// the rest is in the store.
+	// hold; those that are saved take a quarter of it, or more while they are needed.
+	// Defaults 100,000 and 256 MiB; the rest is in the store.
 	MaxOpen    int
 	MaxBytes   int64
 	Logger     *slog.Logger
@@ -68,6 +68,8 @@ type Assembler struct {
 	newest   *trace
 	dirty    []dirtyRef // by first unsaved position
 	bytes    int64      // held by traces
+	room     int64      // bytes that may be held after saving
+	reloads  int        // since the last Shrink
 	end      uint64     // log position after the last record
 	before   uint64     // log position before the record being appended
 	quiet    bool       // restoring: nothing is queued
@@ -294,6 +296,7 @@ func (a *Assembler) open(tenant string, id schema.TraceID, now int64, create boo
 	t := &trace{key: key, root: -1, last: now, day: day}
 	if data != nil {
 		a.metrics.reloaded.Inc()
+		a.reloads++
 		if err := a.load(t, data, now); err != nil {
 			return nil, err
 		}

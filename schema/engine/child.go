@@ -162,6 +162,16 @@ func runChild() int {
 		answer(childReady{Error: fmt.Sprintf("listen on engine socket: %v", err)})
 		return 1
 	}
+	go func() {
+		// The engine starts those threads when it needs them.
+		for d := time.Second; ; d = min(2*d, time.Minute) {
+			time.Sleep(d)
+			if err := lowerMerges(); err != nil {
+				e.logf("lower priority of merges: %v", err)
+				return
+			}
+		}
+	}()
 	srv := &http.Server{Handler: e.handler(), ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()

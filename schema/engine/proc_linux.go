@@ -3,6 +3,9 @@ package engine
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -36,4 +39,27 @@ func lowerPriority() error {
 		return fmt.Errorf("process %d leads no group", os.Getpid())
 	}
 	return unix.Setpriority(unix.PRIO_PGRP, 0, 5)
+}
+
+// lowerMerges lets merges have what inserts and questions leave. Where the engine may also raise
+// priorities it does that by itself, as its configuration says.
+func lowerMerges() error {
+	names, err := filepath.Glob("/proc/self/task/*/comm")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil || strings.TrimSpace(string(b)) != "MergeMutate" {
+			continue // another thread, or one that ended
+		}
+		tid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if err == nil {
+			err = unix.Setpriority(unix.PRIO_PROCESS, tid, mergeNice)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -16,3 +16,5 @@ func executable() (string, error) { return os.Executable() }
 func nameProcess() {}
 
 func lowerPriority() error { return nil }
+
+func lowerMerges() error { return nil }

@@ -2,9 +2,13 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -46,4 +50,33 @@ func TestServerWithoutDatabase(t *testing.T) {
 	if _, err := Open(ctx, Options{DSN: strings.Replace(srv.URL, "http", "clickhouse", 1) + "/x?dial_timeout=1s"}); err == nil {
 		t.Error("a port that does not speak the native protocol was opened")
 	}
+}
+
+// TestMergesYield: the threads that merge take what others leave, with or without the right to
+// raise priorities.
+func TestMergesYield(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("priorities of threads are read from /proc")
+	}
+	e := openEngine(t, Options{})
+	run(t, e.Conn(), "CREATE TABLE t (n UInt8) ENGINE = MergeTree ORDER BY n")
+	eventually(t, "merges yield", func() bool {
+		names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", e.super.pid.Load()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		yield := 0
+		for _, name := range names {
+			comm, _ := os.ReadFile(name)
+			stat, _ := os.ReadFile(filepath.Join(filepath.Dir(name), "stat"))
+			_, after, _ := strings.Cut(string(stat), ") ")
+			if f := strings.Fields(after); string(comm) == "MergeMutate\n" && len(f) > 16 {
+				if f[16] != fmt.Sprint(mergeNice) {
+					return false
+				}
+				yield++
+			}
+		}
+		return yield > 0
+	})
 }

@@ -148,7 +148,7 @@ CREATE TABLE journal
 ENGINE = MergeTree
 PARTITION BY toYYYYMM(recorded_at)
 ORDER BY (tenant, toStartOfHour(started_at), trace_id, span_id)
-SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 8192;
+SETTINGS non_replicated_deduplication_window = 10000, index_granularity = 8192, min_bytes_for_wide_part = 100000000;
 
 -- limiter_samples
 CREATE TABLE limiter_samples
