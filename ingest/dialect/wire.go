@@ -149,8 +149,11 @@ func (w *wireReader) resourceSpans(b []byte) {
 		}
 	})
 	w.each(b, func(m *message) {
-		if m.field == 2 && m.wire == 2 {
+		switch {
+		case m.field == 2 && m.wire == 2:
 			w.scopeSpans(m.bytes)
+		case m.field == 1000: // where OTLP before 0.15 has the spans
+			w.odd = true
 		}
 	})
 }

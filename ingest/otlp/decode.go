@@ -27,12 +27,13 @@ const (
 func (s signal) String() string { return [...]string{"traces", "logs", "metrics"}[s] }
 
 // names are the JSON names of the three levels of a request. On the protobuf wire all signals have the same numbers.
-type names struct{ resource, resourceSnake, scope, scopeSnake, item, itemSnake string }
+// library is the name of the second level before OTLP 0.15.
+type names struct{ resource, resourceSnake, scope, scopeSnake, item, itemSnake, library, librarySnake string }
 
 var signalNames = [signalCount]names{
-	traces:     {"resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "spans", "spans"},
-	logs:       {"resourceLogs", "resource_logs", "scopeLogs", "scope_logs", "logRecords", "log_records"},
-	metricData: {"resourceMetrics", "resource_metrics", "scopeMetrics", "scope_metrics", "metrics", "metrics"},
+	traces:     {"resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "spans", "spans", "instrumentationLibrarySpans", "instrumentation_library_spans"},
+	logs:       {"resourceLogs", "resource_logs", "scopeLogs", "scope_logs", "logRecords", "log_records", "instrumentationLibraryLogs", "instrumentation_library_logs"},
+	metricData: {"resourceMetrics", "resource_metrics", "scopeMetrics", "scope_metrics", "metrics", "metrics", "instrumentationLibraryMetrics", "instrumentation_library_metrics"},
 }
 
 // format is how a request is written.
@@ -76,7 +77,7 @@ func decode(sig signal, enc format, body []byte) (p payload, err error) {
 		if err != nil {
 			return p, err
 		}
-		fast = !facts.odd && facts.depth <= maxJSONDepth
+		fast = !facts.odd && facts.depth <= maxJSONDepth && !hasLibraries(body)
 	}
 	if fast {
 		if err := p.unmarshal(enc, body); err == nil {

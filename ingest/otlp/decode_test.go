@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 const (
@@ -353,6 +354,51 @@ func TestSplitKeepsResourceAndScope(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(jsonText, got)
+}
+
+// TestLibrariesAreScopes: requests of senders from before OTLP 0.15, in both encodings and JSON spellings, of
+// all signals; a library list beside scopes is passed over, as by pdata.
+func TestLibrariesAreScopes(t *testing.T) {
+	td := testTraces(2, 3)
+	want := protoOf(t, td)
+	var request []byte
+	if err := eachField(want, func(_ protowire.Number, _ protowire.Type, _, resource []byte) error {
+		var old []byte
+		err := eachField(resource, func(num protowire.Number, _ protowire.Type, raw, value []byte) error {
+			if num == fieldScopes {
+				raw = appendMessage(nil, fieldDeprecated, value)
+			}
+			old = append(old, raw...)
+			return nil
+		})
+		request = appendMessage(request, fieldResources, old)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	check := func(enc format, b []byte) {
+		t.Helper()
+		if again := protoOf(t, mustDecode(t, enc, b, 2).traces); !bytes.Equal(again, want) {
+			t.Errorf("%v: the request changed:\n%q\n%q", enc, again, want)
+		}
+	}
+	check(protobuf, request)
+	old := func(list, scope string) []byte {
+		js := bytes.ReplaceAll(jsonOf(t, td), []byte(`"scopeSpans"`), []byte(`"`+list+`"`))
+		return bytes.ReplaceAll(js, []byte(`"scope"`), []byte(`"`+scope+`"`))
+	}
+	check(jsonText, old("instrumentationLibrarySpans", "instrumentationLibrary"))
+	check(jsonText, old("instrumentation_library_spans", "instrumentation_library"))
+	check(jsonText, bytes.Replace(jsonOf(t, td), []byte(`"scopeSpans"`), []byte(`"instrumentationLibrarySpans":[{"spans":[{}]}],"scopeSpans"`), 1))
+
+	p, err := decode(logs, jsonText, []byte(`{"resourceLogs":[{"instrumentationLibraryLogs":[{"instrumentationLibrary":{"name":"l"},"logRecords":[{"body":{"stringValue":"a"}}]}]}]}`))
+	if err != nil || p.logs.LogRecordCount() != 1 || p.logs.ResourceLogs().At(0).ScopeLogs().At(0).Scope().Name() != "l" {
+		t.Errorf("logs: %d, %v", p.logs.LogRecordCount(), err)
+	}
+	p, err = decode(metricData, jsonText, []byte(`{"resourceMetrics":[{"instrumentationLibraryMetrics":[{"metrics":[{"name":"m","gauge":{"dataPoints":[{"asInt":"1"}]}}]}]}]}`))
+	if err != nil || p.metrics.DataPointCount() != 1 {
+		t.Errorf("metrics: %d, %v", p.metrics.DataPointCount(), err)
+	}
 }
 
 func TestSameSpanInBothEncodings(t *testing.T) {

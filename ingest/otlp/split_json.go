@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"bytes"
 	"encoding/hex"
 	"fmt"
 )
@@ -21,6 +22,18 @@ func splitJSON(p *payload, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	return append(w.out, "]}"...), nil
+}
+
+// What a scope was called before OTLP 0.15.
+const (
+	library      = "instrumentationLibrary"
+	librarySnake = "instrumentation_library"
+)
+
+// hasLibraries reports whether a request may have names from before OTLP 0.15, at which pdata's JSON
+// decoder passes over the items.
+func hasLibraries(body []byte) bool {
+	return bytes.Contains(body, []byte(`"`+library)) || bytes.Contains(body, []byte(`"`+librarySnake))
 }
 
 type jsonSplit struct {
@@ -63,17 +76,22 @@ func (w *jsonSplit) comma() {
 // of the level below.
 func (w *jsonSplit) level(el []byte, camel, snake, before, after string, below func([]byte) error) error {
 	own := []byte("{")
-	var lists [][]byte
+	var lists, libraries [][]byte
 	deep := false
 	err := eachMember(el, 0, func(key string, raw, value []byte) error {
 		switch {
 		case key == camel || key == snake:
 			lists = append(lists, value)
+		case camel == w.names.scope && (key == w.names.library || key == w.names.librarySnake):
+			libraries = append(libraries, value)
 		case key == "" || string(value) == "null" || string(value) == "NaN":
 		default:
 			if _, f, err := scanJSON(value, 0); err != nil || f.depth > maxJSONDepth {
 				deep = true
 				return nil
+			}
+			if camel == w.names.item && (key == library || key == librarySnake) {
+				raw = []byte(`"scope"`)
 			}
 			if len(own) > 1 {
 				own = append(own, ',')
@@ -84,6 +102,9 @@ func (w *jsonSplit) level(el []byte, camel, snake, before, after string, below f
 	})
 	if err != nil {
 		return err
+	}
+	if len(lists) == 0 { // as of protobuf
+		lists = libraries
 	}
 	w.one = append(append(append(append(w.one[:0], before...), own...), '}'), after...)
 	ok := !deep && try(w.p.sig, jsonText, w.one) == nil
