@@ -375,6 +375,20 @@ func TestEventsOfCommandLines(t *testing.T) {
 		}
 		return ""
 	}, failed("1"), failed("2"), event{claude, "", "claude_code.api_request", with(request(), "attempt", "3")})
+	// Codex numbers attempts from 0 and tells of the one that succeeded in an event of its response.
+	attempt := func(n, status any) event {
+		e := event{"", "codex.api_request", "", map[string]any{"event.name": "codex.api_request", "model": "three", "attempt": n, "duration_ms": "5"}}
+		if status != nil {
+			e.attrs["http.response.status_code"] = status
+		}
+		return e
+	}
+	f(func(s totals, lines []schema.Entry) string {
+		if s.model != 1 || s.retries != 2 || s.hidden != 0 || lines[0].Failure != schema.RateLimited {
+			return "want one call with two retries, the first for a limit"
+		}
+		return ""
+	}, attempt(0, 429), attempt(1, nil), event{"", "codex.sse_event", "", map[string]any{"event.name": "codex.sse_event", "event.kind": "response.completed", "model": "three", "input_token_count": "10", "output_token_count": "100"}})
 	// Gemini CLI keeps thoughts and tool-use prompts apart: 420 × 1.25 + 600 × 0.125 + 350 × 10, with a total and without.
 	for _, total := range []any{1370, ""} {
 		f(cost("0.0041"), event{"", "gemini_cli.api_response", "", map[string]any{"event.name": "gemini_cli.api_response", "model": "gem", "input_token_count": 1000, "cached_content_token_count": 600, "output_token_count": 50, "thoughts_token_count": 300, "tool_token_count": 20, "total_token_count": total}})

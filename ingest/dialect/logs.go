@@ -90,6 +90,12 @@ func (rec *record) event(c *schema.Call, lr plog.LogRecord) bool {
 			return false
 		}
 		c.Kind, c.Provider = schema.KindModel, "openai"
+	case "codex.api_request":
+		// An attempt. Of one that succeeded the event of its response tells; one without an answer has no status.
+		if n, st := countOf(rec, kHTTPStatus); st == countOK && n < 400 {
+			return false
+		}
+		c.Kind, c.Provider, c.Failure = schema.KindModel, "openai", schema.UnknownFailure
 	case "gemini_cli.api_response":
 		c.Kind, c.Provider = schema.KindModel, "google"
 	case "gemini_cli.api_error":
