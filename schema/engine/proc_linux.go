@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -57,7 +58,7 @@ func lowerMerges() error {
 		if err == nil {
 			err = unix.Setpriority(unix.PRIO_PROCESS, tid, mergeNice)
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, unix.ESRCH) { // it ended meanwhile
 			return err
 		}
 	}
