@@ -156,6 +156,7 @@ var oneRun = []link{
 
 // runList is a table of single runs with the trace in which each began. What the runs
 // are is worked out once, as a constant, whose ids find the few granules of the journal.
+// A million runs, with all that is shown of them, are more than one question may hold in memory.
 func runList(order, having string) query {
 	return rows(`
 WITH (
@@ -172,7 +173,8 @@ LEFT JOIN (
         AND run_id IN (SELECT arrayJoin(top).1) AND (tenant, run_id) IN (SELECT y.2, y.1 FROM (SELECT arrayJoin(top) AS y))
     GROUP BY tenant, run_id
 ) AS j ON j.tenant = t.x.2 AND j.run_id = t.x.1
-ORDER BY {order}, tenant, run_id`, "{order}", order, "{having}", having)
+ORDER BY {order}, tenant, run_id
+SETTINGS max_bytes_before_external_group_by = 300000000, max_execution_time = 20`, "{order}", order, "{having}", having)
 }
 
 var runColumns = []column{
