@@ -188,8 +188,10 @@ guards:
 		}
 	}
 
+	// One worker: two threads that parse Python source at once can fail in CPython 3.11 (SystemError, "AST constructor
+	// recursion depth mismatch").
 	args := []string{"run", s.url("http", described), "--header", "Authorization: Bearer " + secret["boss"],
-		"--seed", "1", "--generation-deterministic", "--max-examples", "2", "--workers", "2", "--no-shrink", "--continue-on-failure", "--request-timeout", "30", "--warnings", "off",
+		"--seed", "1", "--generation-deterministic", "--max-examples", "2", "--workers", "1", "--no-shrink", "--continue-on-failure", "--request-timeout", "30", "--warnings", "off",
 		// Not positive_data_acceptance: no schema says that from is before to, that an id is
 		// there, or that a text is a policy.
 		"--checks", strings.Join([]string{"not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance", "response_headers_conformance", "negative_data_rejection", "unsupported_method", "allow_header_conformance", "ignored_auth"}, ","),
