@@ -28,65 +28,58 @@ func forgetLostTokens(dir string) error {
 	if err != nil {
 		return err
 	}
-	tables := map[string][]blockRange{} // by directory
+	last := map[string]int64{} // by directory of the table
 	for _, log := range logs {
 		table := filepath.Dir(filepath.Dir(log))
-		parts, ok := tables[table]
+		n, ok := last[table]
 		if !ok {
-			if parts, err = blocksOf(table); err != nil {
+			if n, err = lastBlock(table); err != nil {
 				return err
 			}
-			tables[table] = parts
+			last[table] = n
 		}
-		if err := forgetLostIn(log, parts, filepath.Join(dir, "deduplication_log.tmp")); err != nil {
+		if err := forgetLostIn(log, n, filepath.Join(dir, "deduplication_log.tmp")); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// blockRange are the inserted blocks that a part has, in its partition. A part made by
-// a merge has those of all that went into it.
-type blockRange struct {
-	partition string
-	min, max  int64
-}
-
-// blocksOf reads the names of a table's parts.
-func blocksOf(table string) ([]blockRange, error) {
+// lastBlock is the highest number of an inserted block that a part of the table has, 0 if there is
+// none. Blocks of a table are numbered as they come, and so are parts that replace others.
+func lastBlock(table string) (int64, error) {
 	entries, err := os.ReadDir(table)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	var parts []blockRange
+	last := int64(0)
 	for _, e := range entries {
-		if r, ok := parseBlocks(e.Name()); ok {
-			parts = append(parts, r)
+		if _, to, ok := parseBlocks(e.Name()); ok {
+			last = max(last, to)
 		}
 	}
-	return parts, nil
+	return last, nil
 }
 
-// parseBlocks reads PARTITION_MIN_MAX_LEVEL or PARTITION_MIN_MAX_LEVEL_MUTATION.
-// Names of unfinished parts begin with tmp.
-func parseBlocks(part string) (r blockRange, ok bool) {
+// parseBlocks reads PARTITION_FROM_TO_LEVEL or PARTITION_FROM_TO_LEVEL_MUTATION. Names of
+// unfinished parts begin with tmp.
+func parseBlocks(part string) (from, to int64, ok bool) {
 	f := strings.Split(part, "_")
 	if len(f) != 4 && len(f) != 5 || strings.HasPrefix(part, "tmp") {
-		return r, false
+		return 0, 0, false
 	}
-	r.partition = f[0]
-	var err, err2 error
-	r.min, err = strconv.ParseInt(f[1], 10, 64)
-	r.max, err2 = strconv.ParseInt(f[2], 10, 64)
-	return r, err == nil && err2 == nil
+	from, err := strconv.ParseInt(f[1], 10, 64)
+	to, err2 := strconv.ParseInt(f[2], 10, 64)
+	return from, to, err == nil && err2 == nil
 }
 
 // addToken begins the lines that note a token: operation, name of the part, token.
 const addToken = "1\t"
 
-// forgetLostIn writes the log again where it has tokens of parts that are not there.
-// The new text is first written to the file tmp.
-func forgetLostIn(log string, parts []blockRange, tmp string) error {
+// forgetLostIn writes the log again where it has tokens of parts behind the last block: those of parts
+// before it were replaced or dropped, and their blocks may come again. The new text is first
+// written to the file tmp.
+func forgetLostIn(log string, last int64, tmp string) error {
 	b, err := os.ReadFile(log)
 	if err != nil {
 		return err
@@ -99,7 +92,7 @@ func forgetLostIn(log string, parts []blockRange, tmp string) error {
 		}
 		if add, ok := strings.CutPrefix(text, addToken); ok {
 			name, _, _ := strings.Cut(add, "\t")
-			if r, ok := parseBlocks(name); ok && !covered(r, parts) {
+			if from, _, ok := parseBlocks(name); ok && from > last {
 				continue
 			}
 		}
@@ -112,13 +105,4 @@ func forgetLostIn(log string, parts []blockRange, tmp string) error {
 		return err
 	}
 	return os.Rename(tmp, log)
-}
-
-func covered(r blockRange, parts []blockRange) bool {
-	for _, p := range parts {
-		if p.partition == r.partition && p.min <= r.min && r.max <= p.max {
-			return true
-		}
-	}
-	return false
 }
