@@ -261,7 +261,7 @@ func (c *Columns) Send(ctx context.Context, conn driver.Conn, token string) erro
 	for i := range c.reg {
 		col := &c.reg[i]
 		if col.empty() {
-			continue // a third of them in traffic of one kind
+			continue
 		}
 		names = append(names, col.name)
 		types = append(types, clickhouse.ColumnNameAndType{Name: col.name, Type: col.typ})

@@ -9,9 +9,8 @@ import (
 	"syscall"
 )
 
-// forgetLostTokens drops from the store's deduplication logs the tokens of parts
-// that are not there, and an unfinished last line. It does nothing while another process
-// has the store.
+// forgetLostTokens drops from the store's deduplication logs the tokens of parts behind the last
+// one that is there, and unfinished lines. It does nothing while another process has the store.
 //
 // The engine notes the token of a part before it gives the part its name. Killed
 // between the two, it would take the block for one it has when the block is sent again.
