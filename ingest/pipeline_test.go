@@ -329,15 +329,19 @@ func TestRememberedOvernight(t *testing.T) {
 }
 
 // TestRunsThatComeBackStay: runs that send something in every round are brought back from the store
-// until memory has made room for them, and then no more.
+// until memory has made room for them, and then no more, also after a restart, when all of them are.
 func TestRunsThatComeBackStay(t *testing.T) {
 	t.Parallel()
 	const traces, rounds = 100, 10
-	f := func(budget int64) (reloads []int) {
+	f := func(budget int64, restart int) (reloads []int) {
 		t.Helper()
 		r := newRig(t, func(o *Options) { o.Sink, o.MaxBytes = nil, budget })
 		before := 0
 		for round := range rounds {
+			if round == restart {
+				r.restart()
+				before = 0
+			}
 			now := time.Now().Add(time.Duration(round) * time.Minute)
 			td := chats(0, traces*10, func(i int, sp ptrace.Span) {
 				sp.SetSpanID(pcommon.SpanID{byte(round + 1), byte(i >> 8), byte(i)})
@@ -355,10 +359,13 @@ func TestRunsThatComeBackStay(t *testing.T) {
 		}
 		return reloads
 	}
-	if got := f(6 << 20); slices.Max(got) == 0 || got[rounds-1] != 0 {
+	if got := f(6<<20, 0); slices.Max(got) == 0 || got[rounds-1] != 0 {
 		t.Errorf("%v of %d runs were brought back", got, traces)
 	}
-	if got := f(1); got[rounds-1] != traces {
+	if got := f(64<<20, 4); got[4] != traces || got[rounds-1] != 0 {
+		t.Errorf("%v of %d runs were brought back, with a restart before the fifth round", got, traces)
+	}
+	if got := f(1, 0); got[rounds-1] != traces {
 		t.Errorf("%v of %d runs were brought back where there is no memory for any", got, traces)
 	}
 }

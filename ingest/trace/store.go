@@ -354,10 +354,11 @@ func (a *Assembler) Shrink() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.reloads > len(a.traces)/16 {
-		a.room = min(2*a.room, a.o.MaxBytes)
+		a.room *= 2
 	} else {
-		a.room = max(a.room-a.room/64, a.o.MaxBytes/4)
+		a.room -= a.room / 64
 	}
+	a.room = min(max(a.room, a.o.MaxBytes/4), a.o.MaxBytes)
 	a.reloads = 0
 	for t := a.oldest; t != nil && (len(a.traces) > a.o.MaxOpen || a.bytes > a.room); {
 		next := t.next
