@@ -95,11 +95,16 @@ type Pipeline struct {
 
 	repricing sync.Mutex // held by the one run there may be
 	folding   sync.Mutex // held while states of runs are made, or a user is renamed
+	opened    openStates // guarded by folding
 	forget    atomic.Pointer[ForgetJob]
 	saving    sync.Mutex // held while traces are written to the store
 	adjusting sync.Mutex // held from looking for an id to posting it
 	checked   uint64     // chunks up to it were looked at by a Checker, which alone changes it
 }
+
+// openStates says up to when the states of the day that is not over were made, and when they are
+// made again.
+type openStates struct{ through, again time.Time }
 
 // chunkState is the chunk that is being filled.
 type chunkState struct {
@@ -650,18 +655,41 @@ func (p *Pipeline) Confirmed() schema.Confirmed {
 	return c
 }
 
+// The states of a day that is not over are made again and again, where at least so many runs were
+// booked on it, and at most a hundredth of the time is spent on that.
+const (
+	openRuns = 10_000
+	openRest = 100
+)
+
 // FoldRuns brings the states of runs up to the last UTC day on which nothing can be recorded
-// any more, and tells how far they are; zero where that is no further than before.
+// any more, and tells how far they are; zero where that is no further than before. Of the day
+// behind it they have what is in the journal, if that day has many runs.
 func (p *Pipeline) FoldRuns(ctx context.Context, conn driver.Conn) (through time.Time, err error) {
 	for {
 		p.folding.Lock()
 		day, folded, err := schema.FoldRuns(ctx, conn, p.writer.through())
 		p.folding.Unlock()
-		if err != nil || !folded {
+		if err != nil {
 			return through, err
+		}
+		if !folded {
+			return through, p.foldOpen(ctx, conn)
 		}
 		through = day
 	}
+}
+
+func (p *Pipeline) foldOpen(ctx context.Context, conn driver.Conn) error {
+	p.folding.Lock()
+	defer p.folding.Unlock()
+	start, recorded := time.Now(), p.writer.through()
+	if !recorded.After(p.opened.through) || start.Before(p.opened.again) {
+		return nil
+	}
+	_, err := schema.FoldOpenRuns(ctx, conn, recorded, openRuns)
+	p.opened = openStates{recorded, time.Now().Add(openRest * time.Since(start))}
+	return err
 }
 
 // Status is what the readiness page says about ingest.

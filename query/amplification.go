@@ -3,10 +3,11 @@ package query
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math/big"
 	"slices"
 	"time"
+
+	"github.com/flyball/flyball/schema"
 )
 
 // amplification answers how much work a request became. By a property of calls
@@ -74,14 +75,17 @@ func (a *API) agentRuns(ctx context.Context, r *request, groups []string) (*ques
 	if r.asOf != (asOf{}) {
 		return q, nil
 	}
-	var folded time.Time
-	if err := r.conn.QueryRow(ctx, "SELECT max(booked_on) FROM run_states").Scan(&folded); err != nil {
-		return nil, fmt.Errorf("ask for the last day of run_states: %w", err)
+	states, err := schema.ReadRunStates(ctx, r.conn)
+	if err != nil {
+		return nil, err
 	}
-	if folded.Unix() > 0 {
-		q.vars["Folded"] = q.bind("folded", "Date", folded.Format(time.DateOnly))
+	if !states.Folded.IsZero() {
+		q.vars["Folded"] = q.bind("folded", "Date", states.Folded.Format(time.DateOnly))
 	}
-	if time.Since(folded) > a.behind {
+	if !states.Open.IsZero() {
+		q.vars["Open"] = "toDateTime64(" + q.bind("open", "String", states.Open.UTC().Format(clickhouseMicros)) + ", 6, 'UTC')"
+	}
+	if time.Since(states.Folded) > a.behind && time.Since(states.Open) > a.behind {
 		q.vars["Within"] = "started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC')"
 	}
 	return q, nil

@@ -1,9 +1,10 @@
 {{define "changed_runs" -}}
 {{- /* Takes Tenants, a condition; Info, the columns of run_info that are wanted; Folded, the day up to which run_states stands for
-     runs and run_info, or "" where it does not; Until, a condition on the last day that counts, or ""; Part, one on run_hash, or "";
+     runs and run_info, or "" where it does not; Open, the time of recording since which the states of the day behind it may lack
+     something, or "" where it has none; Until, a condition on the last day that counts, or ""; Part, one on run_hash, or "";
      Within, one on started_at where much may have been booked behind the day and only runs of that time are wanted, or "". */ -}}
-    -- Each run that was booked behind the day, as it is now, and with sign -1 as it was on that day. All rows are grouped once: a join
-    -- would hold both sides in memory.
+    -- Each run that was booked behind the day, or since the open day's states, as it is now, and with sign -1 as it was on the day. All rows
+    -- are grouped once: a join would hold both sides in memory.
     SELECT any(s.tenant) AS newest_tenant, s.run_hash AS newest_run_hash, s.run_check AS newest_run_check, s.sign AS sign, max(s.version) >= {{template "root"}} AS newest_rooted,
         argMax(s.started_at, s.version) AS newest_started_at{{range .Info}}, argMax(s.{{.}}, s.version) AS newest_{{.}}{{end}},
         sum(s.model_calls) AS model_calls, sum(s.tool_calls) AS tool_calls, sum(s.retries) AS retries, sum(s.fallbacks) AS fallbacks, sum(s.hedges) AS hedges,
@@ -23,8 +24,8 @@
             model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
         FROM (
             SELECT * FROM run_states
-            WHERE {{.Tenants}} AND booked_on <= {{.Folded}} AND sign = 1
-                AND run_hash IN (SELECT run_hash FROM runs WHERE {{template "since" .}} UNION ALL SELECT run_hash FROM run_info WHERE {{template "since" .}}){{template "within" .}}
+            PREWHERE run_hash IN ({{template "changed" .}})
+            WHERE {{.Tenants}} AND booked_on <= {{.Folded}} AND sign = 1{{template "within" .}}
             ORDER BY booked_on DESC
             LIMIT 1 BY run_hash, run_check
         )
@@ -33,7 +34,22 @@
     GROUP BY s.run_hash, s.run_check, s.sign
 {{- end}}
 
-{{define "since"}}{{.Tenants}}{{if .Folded}} AND booked_on > {{.Folded}}{{end}}{{.Until}}{{.Part}}{{end}}
+{{define "booked"}}{{.Tenants}}{{if .Folded}} AND booked_on > {{.Folded}}{{end}}{{.Until}}{{.Part}}{{end}}
+
+{{define "since"}}{{template "booked" .}}{{if .Open}} AND run_hash IN ({{template "changed" .}}){{end}}{{end}}
+
+{{define "changed" -}}
+    {{- /* The journal has what was booked before the other tables have it. */ -}}
+    {{- if .Open}}SELECT cityHash64(run_id) FROM journal WHERE {{.Tenants}} AND recorded_at >= {{.Open}}
+    {{- else}}SELECT run_hash FROM runs WHERE {{template "booked" .}} UNION ALL SELECT run_hash FROM run_info WHERE {{template "booked" .}}{{end}}
+{{- end}}
+
+{{define "folded" -}}
+    {{- /* The last day whose states are whole. */ -}}
+    (SELECT max(booked_on) FROM run_states WHERE booked_on <= (SELECT max(booked_on) FROM run_states) - ({{template "of_last_day"}} > toDateTime64(0, 6, 'UTC')))
+{{- end}}
+
+{{define "of_last_day"}}(SELECT any(through) FROM run_states WHERE booked_on = (SELECT max(booked_on) FROM run_states)){{end}}
 
 {{define "within" -}}
     {{- /* A run that neither began then by a row behind the day nor by its state on that day is of another time, now as before. */ -}}

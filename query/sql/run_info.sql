@@ -58,11 +58,18 @@
 
 {{define "agent_runs" -}}
     -- Each run of the time, what it is beside its sums. A run that changed has a row for what it was, with sign -1, so that all is
-    -- to be added up with its sign. Up to the day .Folded the table of states has them; of what was booked since they are made here.
+    -- to be added up with its sign. Up to the day .Folded the table of states has them, and of the day behind it those of the runs
+    -- that were not booked since .Open; of what was booked since they are made here.
     {{if .Folded -}}
     SELECT tenant, started_at{{range .Info}}, {{.}}{{end}}, toInt64(sign) AS sign, model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
     FROM run_states
     WHERE {{.Tenants}} AND booked_on >= {{template "run_day"}} AND booked_on <= {{.Folded}} AND {{template "run_of_time" .}}
+    UNION ALL
+    {{- end}}
+    {{if .Open -}}
+    SELECT tenant, started_at{{range .Info}}, {{.}}{{end}}, toInt64(sign) AS sign, model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
+    FROM run_states
+    WHERE {{.Tenants}} AND booked_on >= {{template "run_day"}}{{if .Folded}} AND booked_on > {{.Folded}}{{end}} AND run_hash NOT IN ({{template "changed" .}}) AND {{template "run_of_time" .}}
     UNION ALL
     {{- end}}
     SELECT tenant, started_at{{range .Info}}, {{.}}{{end}}, sign, model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted

@@ -278,12 +278,13 @@ CREATE TABLE run_states
     `unpriced` Int64 CODEC(ZSTD(1)),
     `unknown` Int64 CODEC(ZSTD(1)),
     `cost` Int128 CODEC(ZSTD(1)),
-    `wasted` Int128 CODEC(ZSTD(1))
+    `wasted` Int128 CODEC(ZSTD(1)),
+    `through` DateTime64(6, 'UTC') COMMENT 'of a day that is not over: states have all that was recorded before, and maybe more; else 1970' CODEC(ZSTD(1))
 )
 ENGINE = MergeTree
 PARTITION BY booked_on
 ORDER BY (tenant, started_at)
-SETTINGS non_replicated_deduplication_window = 0, index_granularity = 1024, min_bytes_for_wide_part = 1000000;
+SETTINGS non_replicated_deduplication_window = 0, index_granularity = 1024, min_bytes_for_wide_part = 1000000, min_compress_block_size = 8192, max_compress_block_size = 65536;
 
 -- runs
 CREATE TABLE runs
