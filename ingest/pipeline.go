@@ -656,10 +656,12 @@ func (p *Pipeline) Confirmed() schema.Confirmed {
 }
 
 // The states of a day that is not over are made again and again, where at least so many runs were
-// booked on it, and at most a hundredth of the time is spent on that.
+// booked on it, at most a hundredth of the time is spent on that, and the journal is hardly
+// behind: it has something better to do else.
 const (
 	openRuns = 10_000
 	openRest = 100
+	openLag  = 1 // seconds
 )
 
 // FoldRuns brings the states of runs up to the last UTC day on which nothing can be recorded
@@ -684,7 +686,7 @@ func (p *Pipeline) foldOpen(ctx context.Context, conn driver.Conn) error {
 	p.folding.Lock()
 	defer p.folding.Unlock()
 	start, recorded := time.Now(), p.writer.through()
-	if !recorded.After(p.opened.through) || start.Before(p.opened.again) {
+	if !recorded.After(p.opened.through) || start.Before(p.opened.again) || p.Status().LagSeconds > openLag {
 		return nil
 	}
 	_, err := schema.FoldOpenRuns(ctx, conn, recorded, openRuns)

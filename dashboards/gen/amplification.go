@@ -13,22 +13,24 @@ func amplification() *board {
 	d.row("Ratios")
 	d.number(panel{title: "Amplification", width: 4, height: 4, unit: ratio, decimals: two, links: allRuns, none: "no requests",
 		about:   "Attempts of model and tool calls (logical calls, retries, hidden attempts inside an SDK, fallbacks, hedges) over requests: a quotient of signed sums." + ofRuns,
-		queries: []query{rows(`SELECT sum(work) / nullIf(count(), 0) AS ratio FROM ({agent_runs})`)}})
+		queries: []query{rows(`SELECT {works} / nullIf({requests}, 0) AS ratio FROM ({agent_runs})`)}})
 	d.number(panel{title: "Amplification of a run", width: 8, height: 4, unit: ratio, links: allRuns, names: map[string]string{"p50": "p50", "p90": "p90", "p99": "p99"}, none: "no requests",
-		about:   "Exact quantiles, over runs, of the attempts of model and tool calls in a run." + ofRuns,
-		queries: []query{rows(`SELECT if(count() = 0, NULL, quantileExact(0.5)(toFloat64(work))) AS p50, if(count() = 0, NULL, quantileExact(0.9)(toFloat64(work))) AS p90, if(count() = 0, NULL, quantileExact(0.99)(toFloat64(work))) AS p99 FROM ({agent_runs})`)}})
+		about: "Exact quantiles, over runs, of the attempts of model and tool calls in a run." + ofRuns,
+		queries: []query{rows(`
+SELECT if(requests = 0, NULL, {p50}) AS p50, if(requests = 0, NULL, {p90}) AS p90, if(requests = 0, NULL, {p99}) AS p99
+FROM (SELECT {requests} AS requests, {spread} AS spread FROM ({agent_runs}))`)}})
 	d.number(panel{title: "Retry multiplier", width: 4, height: 4, unit: ratio, decimals: two, steps: []step{{1.1, "orange"}, {1.5, "red"}}, none: "no calls",
 		about:   "Attempts over logical calls; 1 is no retry at all." + ofRuns,
-		queries: []query{rows(`SELECT sum(work) / nullIf(sum(logical), 0) AS multiplier FROM ({agent_runs})`)}})
+		queries: []query{rows(`SELECT {works} / nullIf({logicals}, 0) AS multiplier FROM ({agent_runs})`)}})
 	d.number(panel{title: "Cost amplification", width: 4, height: 4, unit: ratio, decimals: two, steps: []step{{1.1, "orange"}, {1.5, "red"}}, none: "no spend",
 		about:   "Spend over the spend of attempts that were used; 1 is no waste." + ofRuns,
-		queries: []query{rows(`SELECT sum(spend) / nullIf(greatest(sum(spend) - sum(waste), 0), 0) AS amplified FROM ({agent_runs})`)}})
+		queries: []query{rows(`SELECT {spends} / nullIf(greatest({spends} - {wastes}, 0), 0) AS amplified FROM ({agent_runs})`)}})
 	d.number(panel{title: "Wasted", width: 4, height: 4, unit: usd, links: []link{{"Retries as JSON", api + "retries?" + shownTime}},
 		about:   "Signed sum of the cost of attempts that were not used, from spend_15m.",
 		queries: []query{rows(`SELECT toFloat64(sum(wasted)) / 1e12 AS waste FROM spend_15m WHERE {time} AND {calls}`)}})
 	d.number(panel{title: "Requests", width: 4, height: 4, unit: count, links: allRuns,
 		about:   "Runs that began in the time and have a model call.",
-		queries: []query{rows(`SELECT count() AS requests FROM ({agent_runs})`)}})
+		queries: []query{rows(`SELECT {requests} AS requests FROM ({agent_runs})`)}})
 	d.number(panel{title: "Retries", width: 4, height: 4, unit: count,
 		about:   "Attempts after the first, with a span of their own or hidden inside an SDK; from spend_15m.",
 		queries: []query{rows(`SELECT sum(retries) + sum(hidden_attempts) AS again FROM spend_15m WHERE {time} AND {calls}`)}})
@@ -49,16 +51,16 @@ func amplification() *board {
 	d.graph(panel{title: "Amplification of a run", width: 12, height: 8, unit: ratio, links: allRuns, names: map[string]string{"mean": "all work / requests"},
 		about: "By the interval in which runs began: attempts of model and tool calls over requests, and exact quantiles over runs. The variable Model does not apply.",
 		queries: []query{series(`
-SELECT $__timeInterval(started_at) AS time, sum(work) / count() AS mean, quantileExact(0.5)(toFloat64(work)) AS p50, quantileExact(0.9)(toFloat64(work)) AS p90, quantileExact(0.99)(toFloat64(work)) AS p99
-FROM ({agent_runs})
-GROUP BY time
+SELECT time, attempts / requests AS mean, {p50} AS p50, {p90} AS p90, {p99} AS p99
+FROM (SELECT $__timeInterval(started_at) AS time, {requests} AS requests, {works} AS attempts, {spread} AS spread FROM ({agent_runs}) GROUP BY time HAVING requests > 0)
 ORDER BY time`)}})
 	d.graph(panel{title: "Retry multiplier and cost amplification", width: 12, height: 8, unit: ratio, names: map[string]string{"multiplier": "attempts / logical calls", "amplified": "spend / used spend"},
 		about: "By the interval in which runs began: attempts over logical calls, and spend over the spend of attempts that were used. The variable Model does not apply.",
 		queries: []query{series(`
-SELECT $__timeInterval(started_at) AS time, sum(work) / nullIf(sum(logical), 0) AS multiplier, sum(spend) / nullIf(greatest(sum(spend) - sum(waste), 0), 0) AS amplified
+SELECT $__timeInterval(started_at) AS time, {works} / nullIf({logicals}, 0) AS multiplier, {spends} / nullIf(greatest({spends} - {wastes}, 0), 0) AS amplified
 FROM ({agent_runs})
 GROUP BY time
+HAVING {requests} > 0
 ORDER BY time`)}})
 	d.graph(panel{title: "Retries by layer and failure", width: 12, height: 8, unit: count, bars: true, stacked: true, each: "${__field.labels.by_cause}",
 		about: "Retries in each interval, by who tried again and the failure that caused it. Attempts hidden inside an SDK stand under sdk. From spend_15m.",
@@ -152,10 +154,14 @@ LIMIT ${top}`)},
 	d.list(panel{title: "Amplification by workflow", width: 24, height: 9, unit: count,
 		about: "Runs that began in the time, by workflow and its version: requests, work over requests, exact quantiles over runs, attempts over logical calls, spend over used spend. The variable Model does not apply.",
 		queries: []query{rows(`
-SELECT tenant, workflow, workflow_version, count() AS requests, sum(work) / requests AS mean, quantileExact(0.5)(toFloat64(work)) AS p50, quantileExact(0.9)(toFloat64(work)) AS p90, quantileExact(0.99)(toFloat64(work)) AS p99,
-    sum(work) / nullIf(sum(logical), 0) AS multiplier, sum(spend) / nullIf(greatest(sum(spend) - sum(waste), 0), 0) AS amplified, sum(spend) AS total, sum(waste) AS lost, sum(no_price) + sum(no_usage) AS no_cost
-FROM ({agent_runs})
-GROUP BY tenant, workflow, workflow_version
+SELECT tenant, workflow, workflow_version, requests, attempts / requests AS mean, {p50} AS p50, {p90} AS p90, {p99} AS p99, multiplier, amplified, total, lost, no_cost
+FROM (
+    SELECT tenant, workflow, workflow_version, {requests} AS requests, {works} AS attempts, {spread} AS spread, attempts / nullIf({logicals}, 0) AS multiplier, {spends} AS total, {wastes} AS lost,
+        total / nullIf(greatest(total - lost, 0), 0) AS amplified, sum(sign * (no_price + no_usage)) AS no_cost
+    FROM ({agent_runs})
+    GROUP BY tenant, workflow, workflow_version
+    HAVING requests > 0
+)
 ORDER BY total DESC, requests DESC, tenant, workflow, workflow_version
 LIMIT ${top}`)},
 		columns: []column{
@@ -175,11 +181,11 @@ LIMIT ${top}`)},
 		queries: []query{rows(`
 SELECT provider, model, count() AS requests, sum(made) AS attempts, attempts / requests AS mean, quantileExact(0.5)(toFloat64(made)) AS p50, quantileExact(0.9)(toFloat64(made)) AS p90, quantileExact(0.99)(toFloat64(made)) AS p99, toFloat64(sum(pico)) / 1e12 AS spend
 FROM (
-    SELECT {run_key} AS run_key, provider, model, sum(sign * toInt64(model_calls + retries + hidden_attempts + fallbacks + hedges)) AS made, sum(sign * toInt128(ifNull(cost, 0))) AS pico
+    SELECT cityHash64(run_id) AS run_hash, sipHash64(tenant, run_id) AS run_check, provider, model, sum(sign * toInt64(model_calls + retries + hidden_attempts + fallbacks + hedges)) AS made, sum(sign * toInt128(ifNull(cost, 0))) AS pico
     FROM journal
     WHERE {tenants} AND {model} AND {billed} AND recorded_at >= {booked_since}
-        AND {run_key} IN (SELECT run_key FROM ({agent_runs}))
-    GROUP BY run_key, provider, model
+        AND (run_hash, run_check) IN (SELECT run_hash, run_check FROM ({agent_runs}) GROUP BY run_hash, run_check HAVING sum(sign) > 0)
+    GROUP BY run_hash, run_check, provider, model
     HAVING made > 0
 )
 GROUP BY provider, model
@@ -197,10 +203,10 @@ SETTINGS ignore_data_skipping_indices = 'by_run_id'`)},
 		}})
 	d.list(panel{title: "Worst runs", width: 24, height: 10, unit: count,
 		about:   "Runs that began in the time, by their attempts of model and tool calls. The trace is the one in which the run began. The variable Model does not apply.",
-		queries: []query{runList("work DESC", "work > 0")}, columns: runColumns})
+		queries: []query{runList("work")}, columns: runColumns})
 	d.list(panel{title: "Runs that repeat themselves", width: 24, height: 10, unit: count,
 		about:   "Runs that began in the time, by their tool calls with arguments that they had used before: an agent in a loop. The variable Model does not apply.",
-		queries: []query{runList("repeated DESC", "repeated > 0")}, columns: runColumns})
+		queries: []query{runList("repeated")}, columns: runColumns})
 	return d
 }
 

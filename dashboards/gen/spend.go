@@ -42,10 +42,10 @@ func spend() *board {
 		queries: []query{rows(`SELECT toFloat64(sum(wasted)) / nullIf(toFloat64(sum(cost)), 0) AS part FROM spend_15m WHERE {time} AND {calls}`)}})
 	d.number(panel{title: "Spend per request", width: 6, height: 4, unit: usd, links: allRuns, none: "no requests",
 		about:   "Spend of the runs that began in the time and have a model call, over their number. A run is one user request. The variable Model does not apply: a run has no model.",
-		queries: []query{rows(`SELECT sum(spend) / nullIf(count(), 0) AS each FROM ({agent_runs})`)}})
+		queries: []query{rows(`SELECT {spends} / nullIf({requests}, 0) AS each FROM ({agent_runs})`)}})
 	d.number(panel{title: "Requests", width: 6, height: 4, unit: count, links: allRuns,
 		about:   "Runs that began in the time and have a model call. The variable Model does not apply.",
-		queries: []query{rows(`SELECT count() AS requests FROM ({agent_runs})`)}})
+		queries: []query{rows(`SELECT {requests} AS requests FROM ({agent_runs})`)}})
 	d.number(panel{title: "Input read from a cache", width: 6, height: 4, unit: share, none: "no input",
 		about:   "Input tokens that the provider read from its cache, over all input tokens (uncached, cache read, cache written, audio, image). What that saved in money is not stored, since an entry keeps its cost and not the prices behind it.",
 		queries: []query{rows(`SELECT sum(tok_cache_read) / nullIf(sum(tok_input + tok_cache_read + tok_cache_write_5m + tok_cache_write_1h + tok_input_audio + tok_input_image), 0) AS part FROM spend_15m WHERE {time} AND {calls}`)}})
@@ -119,6 +119,6 @@ LIMIT ${top}`, "{by}", by)},
 	top("Spend by user", "tenant, user", []column{tenant, {name: "user", title: "User", unit: words, empty: "(none)", links: runsOf("tenant", "user")}})
 	d.list(panel{title: "Dearest runs", width: 24, height: 10, unit: count, decimals: cog.ToPtr(4.0),
 		about:   "Runs that began in the time, by the signed sum of their cost. Work is attempts of model and tool calls. The trace is the one in which the run began. The variable Model does not apply.",
-		queries: []query{runList("spend DESC", "spend > 0")}, columns: runColumns})
+		queries: []query{runList("pico")}, columns: runColumns})
 	return d
 }

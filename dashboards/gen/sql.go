@@ -2,8 +2,10 @@ package main
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
+	"text/template"
 )
 
 // quarters is the time that is shown, widened to the whole quarters of an hour that
@@ -28,67 +30,69 @@ func label(dim string) string {
 	return strings.ToUpper(dim[:1]) + strings.ReplaceAll(dim[1:], "_", " ")
 }
 
-// runKey is a number for each run, by which rows are grouped faster than by two names; of
-// 128 bits, so that no two runs share one.
-const runKey = "reinterpretAsUInt128(sipHash128(tenant, run_id))"
-
-// runDay is the first day on which a row may be booked of a run that began in the time:
-// nothing is recorded more than ten minutes before it started.
-const runDay = "toDate($__fromTime - INTERVAL 10 MINUTE, 'UTC')"
-
-// began is that a run began in the time, told as started_at is, which compares faster.
-const began = "started_at >= toDateTime64($__fromTime, 9, 'UTC') AND started_at < toDateTime64($__toTime, 9, 'UTC')"
-
-// runCandidates finds the newest row of a run, if that is of the time, and more: rows that
-// are not the newest, or are of another run with the same hash.
-const runCandidates = `{tenants} AND booked_on >= {run_day} AND {began} AND {runs}`
-
-// runRows are at least the newest row of each run that began in the time, and whatever
-// else could be the newest. A row that a root gave beats every row that was booked before it,
-// so that those are looked for only of the other runs.
-const runRows = `SELECT * FROM run_info WHERE {tenants} AND booked_on >= {run_day} AND run_hash IN (SELECT run_hash FROM run_info WHERE {run_candidates})
-            UNION ALL
-            SELECT * FROM run_info WHERE {tenants} AND booked_on < {run_day} AND run_hash IN (SELECT run_hash FROM run_info WHERE {run_candidates} AND version < bitShiftLeft(toUInt64(1), 62))`
-
-// agentRuns has a row for each run that began in the time: what it is, by its newest
-// row, and its signed sums. A run without a model call is no agent run. The rows of both
-// tables are grouped once, as in the API: a join would hold both sides in memory.
-const agentRuns = `SELECT run_key, newest_tenant AS tenant, newest_run_id AS run_id, newest_started_at AS started_at, newest_status AS status, newest_user AS user, newest_feature AS feature, newest_workflow AS workflow, newest_workflow_version AS workflow_version,
-        newest_environment AS environment, logical, again, other, hedged, repeated, no_price, no_usage, spend, waste, logical + again + other + hedged AS work
+// agentRuns has the runs that began in the time, as the API asks for them: what each is and
+// its sums, to be added up with sign, since a run that changed has a row for what it was.
+// The times of Grafana stand for the API's, and what run_states has is asked for in the same
+// statement. A run without a model call is no agent run.
+var agentRuns = func() string {
+	t := template.Must(template.ParseFiles("../../schema/run_states.sql", "../../query/sql/run_info.sql"))
+	render := func(name string, vars any) string {
+		var b strings.Builder
+		if err := t.ExecuteTemplate(&b, name, vars); err != nil {
+			panic("BUG: " + err.Error())
+		}
+		text := regexp.MustCompile(`--.*`).ReplaceAllString(b.String(), "")
+		return strings.Join(strings.Fields(text), " ")
+	}
+	text := render("agent_runs", map[string]any{
+		"Tenants": "{tenants}", "RunFilter": "{runs}", "Info": []string{"user", "feature", "workflow", "workflow_version", "environment"},
+		"Folded": "folded", "Open": "opened", "Until": "", "Part": "", "Within": "",
+	})
+	text = strings.NewReplacer("{from:String}", "$__fromTime", "{to:String}", "$__toTime", " UNION ALL ", "\n        UNION ALL ").Replace(text)
+	return `WITH ` + render("folded", nil) + ` AS folded, ` + render("of_last_day", nil) + ` AS of_last_day, if(of_last_day > toDateTime64(0, 6, 'UTC'), of_last_day, toDateTime64(folded + 1, 6, 'UTC')) AS opened
+    SELECT tenant, run_hash, run_check, started_at, user, feature, workflow, workflow_version, environment, sign, model_calls + tool_calls AS logical, retries AS again, fallbacks AS other, hedges AS hedged,
+        repeats AS repeated, unpriced AS no_price, unknown AS no_usage, cost AS pico, wasted AS pico_wasted, logical + again + other + hedged AS work
     FROM (
-        SELECT run_key, any(s.tenant) AS newest_tenant, any(s.run_id) AS newest_run_id,
-            argMax(s.started_at, s.version) AS newest_started_at, argMax(s.status, s.version) AS newest_status, argMax(s.user, s.version) AS newest_user, argMax(s.feature, s.version) AS newest_feature,
-            argMax(s.workflow, s.version) AS newest_workflow, argMax(s.workflow_version, s.version) AS newest_workflow_version, argMax(s.environment, s.version) AS newest_environment,
-            sum(s.model_calls) AS models, models + sum(s.tool_calls) AS logical, sum(s.retries) + sum(s.hidden_attempts) AS again, sum(s.fallbacks) AS other, sum(s.hedges) AS hedged,
-            sum(s.repeats) AS repeated, sum(s.unpriced) AS no_price, sum(s.unknown) AS no_usage, toFloat64(sum(s.cost)) / 1e12 AS spend, toFloat64(sum(s.wasted)) / 1e12 AS waste
-        FROM (
-            SELECT {run_key} AS run_key, tenant, run_id, toUInt64(0) AS version, toDateTime64(0, 9, 'UTC') AS started_at, '' AS status, '' AS user, '' AS feature, '' AS workflow, '' AS workflow_version, '' AS environment,
-                model_calls, tool_calls, retries, hidden_attempts, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
-            FROM runs
-            WHERE {tenants} AND run_hash IN (SELECT run_hash FROM run_info WHERE {run_candidates})
-            UNION ALL
-            SELECT {run_key} AS run_key, tenant, run_id, version, started_at, toString(i.status), user, feature, workflow, workflow_version, environment,
-                toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt64(0), toInt128(0), toInt128(0)
-            FROM ({run_rows}) AS i
-        ) AS s
-        GROUP BY run_key
-        HAVING models > 0
-    )
-    WHERE {began} AND {runs}`
+        ` + text + `
+    )`
+}()
+
+// The sums of runs. How many runs did how much is what quantiles over runs are made of:
+// quantile takes the first whose place, in the order of work, is behind that part of all.
+const (
+	requests = "sum(sign)"
+	works    = "sum(sign * work)"
+	logicals = "sum(sign * logical)"
+	spends   = "toFloat64(sum(sign * pico)) / 1e12"
+	wastes   = "toFloat64(sum(sign * pico_wasted)) / 1e12"
+	spread   = "sumMap([work], [toInt64(sign)])"
+)
+
+func quantile(level string) string {
+	return "toFloat64(spread.1[arrayFirstIndex(n -> n > floor(" + level + " * requests), arrayCumSum(spread.2))])"
+}
+
+// began is that a row was booked on a day on which one of a run that began in the time may be.
+const began = "booked_on >= toDate($__fromTime - INTERVAL 10 MINUTE, 'UTC')"
 
 // bookedSince is before every entry of runs that began in the time.
-const bookedSince = `(SELECT toDateTime(min(booked_on), 'UTC') FROM runs WHERE {tenants} AND run_hash IN (SELECT run_hash FROM run_info WHERE {run_candidates}) AND {run_key} IN (SELECT {run_key} FROM run_info WHERE {run_candidates}))`
+const bookedSince = `(SELECT toDateTime(min(booked_on), 'UTC') FROM runs WHERE {tenants} AND run_hash IN (SELECT run_hash FROM ({agent_runs})))`
 
 // fragments stand in for what many statements share, in the order in which they are
 // expanded.
 var fragments = []struct{ name, sql string }{
-	{"{agent_runs}", agentRuns},
 	{"{booked_since}", bookedSince},
-	{"{run_rows}", runRows},
-	{"{run_candidates}", runCandidates},
-	{"{run_day}", runDay},
+	{"{agent_runs}", agentRuns},
+	{"{requests}", requests},
+	{"{works}", works},
+	{"{logicals}", logicals},
+	{"{spends}", spends},
+	{"{wastes}", wastes},
+	{"{spread}", spread},
+	{"{p50}", quantile("0.5")},
+	{"{p90}", quantile("0.9")},
+	{"{p99}", quantile("0.99")},
 	{"{began}", began},
-	{"{run_key}", runKey},
 	{"{time}", quarters},
 	{"{calls}", chosen("tenant") + " AND " + chosen("feature") + " AND " + chosen("model") + " AND " + chosen("environment")},
 	{"{runs}", chosen("feature") + " AND " + chosen("environment")},
@@ -154,27 +158,38 @@ var oneRun = []link{
 	{"Trace", "${trace_url:raw}" + field("trace_id")},
 }
 
-// runList is a table of single runs with the trace in which each began. What the runs
-// are is worked out once, as a constant, whose ids find the few granules of the journal.
-// A million runs, with all that is shown of them, are more than one question may hold in memory.
-func runList(order, having string) query {
+// runList is a table of the single runs that have the most by a sum, with the trace in which each began.
+// What a run was before it changed is taken out among the ten thousand rows with the most: there a run that is
+// shown has all its rows, since a run has one a day and does not shrink. The runs and
+// their names are worked out once, as constants, whose ids find the few granules of the journal.
+func runList(by string) query {
 	return rows(`
 WITH (
-    SELECT groupArray((run_id, tenant, started_at, status, workflow, feature, user, work, again, repeated, spend, waste, no_price + no_usage))
-    FROM (SELECT * FROM ({agent_runs}) WHERE {having} ORDER BY {order}, tenant, run_id LIMIT ${top})
+    SELECT groupArray((run_hash, run_check, tenant, started_at, workflow, feature, user, work, again, repeated, pico, pico_wasted, missing))
+    FROM (
+        SELECT run_hash, run_check, tenant, started_at, workflow, feature, user, work, again, repeated, pico, pico_wasted, missing
+        FROM (SELECT *, no_price + no_usage AS missing FROM ({agent_runs}) WHERE {by} > 0 ORDER BY {by} DESC LIMIT 10000)
+        GROUP BY ALL HAVING sum(sign) > 0
+        ORDER BY {by} DESC, tenant, run_hash LIMIT ${top}
+    )
 ) AS top
-SELECT t.x.1 AS run_id, t.x.2 AS tenant, t.x.3 AS started, t.x.4 AS status, t.x.5 AS workflow, t.x.6 AS feature, t.x.7 AS user,
-    t.x.8 AS work, t.x.9 AS again, t.x.10 AS repeated, t.x.11 AS spend, t.x.12 AS waste, t.x.13 AS no_cost, j.trace_id AS trace_id
+SELECT r.run_id AS run_id, t.x.3 AS tenant, t.x.4 AS started, r.stood AS status, t.x.5 AS workflow, t.x.6 AS feature, t.x.7 AS user,
+    t.x.8 AS work, t.x.9 AS again, t.x.10 AS repeated, toFloat64(t.x.11) / 1e12 AS spend, toFloat64(t.x.12) / 1e12 AS waste, t.x.13 AS no_cost, j.trace_id AS trace_id
 FROM (SELECT arrayJoin(top) AS x) AS t
+LEFT JOIN (
+    SELECT tenant, run_id, any(run_hash) AS hash, sipHash64(tenant, run_id) AS code, toString(argMax(status, version)) AS stood
+    FROM run_info
+    WHERE {named_runs}
+    GROUP BY tenant, run_id
+) AS r ON r.hash = t.x.1 AND r.code = t.x.2
 LEFT JOIN (
     SELECT tenant, run_id, lower(hex(argMin(trace_id, started_at))) AS trace_id
     FROM journal
     WHERE sign = 1 AND started_at >= $__fromTime AND started_at < $__toTime AND recorded_at >= $__fromTime - INTERVAL 10 MINUTE
-        AND run_id IN (SELECT arrayJoin(top).1) AND (tenant, run_id) IN (SELECT y.2, y.1 FROM (SELECT arrayJoin(top) AS y))
+        AND run_id IN (SELECT run_id FROM run_info WHERE {named_runs}) AND (tenant, run_id) IN (SELECT tenant, run_id FROM run_info WHERE {named_runs})
     GROUP BY tenant, run_id
-) AS j ON j.tenant = t.x.2 AND j.run_id = t.x.1
-ORDER BY {order}, tenant, run_id
-SETTINGS max_bytes_before_external_group_by = 300000000, max_execution_time = 20`, "{order}", order, "{having}", having)
+) AS j ON j.tenant = r.tenant AND j.run_id = r.run_id
+ORDER BY {shown} DESC, tenant, run_id`, "{by}", by, "{named_runs}", "{tenants} AND {began} AND run_hash IN (SELECT arrayJoin(top).1)", "{shown}", strings.Replace(by, "pico", "spend", 1))
 }
 
 var runColumns = []column{

@@ -61,23 +61,25 @@
     -- to be added up with its sign. Up to the day .Folded the table of states has them, and of the day behind it those of the runs
     -- that were not booked since .Open; of what was booked since they are made here.
     {{if .Folded -}}
-    SELECT tenant, started_at{{range .Info}}, {{.}}{{end}}, toInt64(sign) AS sign, model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
-    FROM run_states
-    WHERE {{.Tenants}} AND booked_on >= {{template "run_day"}} AND booked_on <= {{.Folded}} AND {{template "run_of_time" .}}
+    {{template "run_states" .}} AND booked_on <= {{.Folded}}
     UNION ALL
     {{- end}}
     {{if .Open -}}
-    SELECT tenant, started_at{{range .Info}}, {{.}}{{end}}, toInt64(sign) AS sign, model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
-    FROM run_states
-    WHERE {{.Tenants}} AND booked_on >= {{template "run_day"}}{{if .Folded}} AND booked_on > {{.Folded}}{{end}} AND run_hash NOT IN ({{template "changed" .}}) AND {{template "run_of_time" .}}
+    {{template "run_states" .}}{{if .Folded}} AND booked_on > {{.Folded}}{{end}} AND run_hash NOT IN ({{template "changed" .}})
     UNION ALL
     {{- end}}
-    SELECT tenant, started_at{{range .Info}}, {{.}}{{end}}, sign, model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
+    SELECT tenant, run_hash, run_check, started_at{{range .Info}}, {{.}}{{end}}, sign, model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
     FROM (
-        SELECT newest_tenant AS tenant, newest_started_at AS started_at{{range .Info}}, newest_{{.}} AS {{.}}{{end}}, toInt64(sign) AS sign, model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
+        SELECT newest_tenant AS tenant, newest_run_hash AS run_hash, newest_run_check AS run_check, newest_started_at AS started_at{{range .Info}}, newest_{{.}} AS {{.}}{{end}}, toInt64(sign) AS sign, model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
         FROM ({{template "changed_runs" .}})
     )
     WHERE {{template "run_of_time" .}}
+{{- end}}
+
+{{define "run_states" -}}
+    SELECT tenant, run_hash, run_check, started_at{{range .Info}}, {{.}}{{end}}, toInt64(sign) AS sign, model_calls, tool_calls, retries, fallbacks, hedges, repeats, unpriced, unknown, cost, wasted
+    FROM run_states
+    WHERE {{.Tenants}} AND booked_on >= {{template "run_day"}} AND {{template "run_of_time" .}}
 {{- end}}
 
 {{define "run_of_time"}}started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC') AND {{.RunFilter}} AND model_calls > 0{{end}}
