@@ -240,6 +240,58 @@ func TestPanelsOfAFilledStore(t *testing.T) {
 	t.Run("annotations", func(t *testing.T) { annotations(t, s.Engine) })
 	t.Run("variables", func(t *testing.T) { variables(t, s.Engine) })
 	t.Run("figures", func(t *testing.T) { figures(t, s) })
+	t.Run("states", func(t *testing.T) { states(t, s) })
+}
+
+// states makes the states of runs, of a day after the other and of parts of days: what boards say
+// of runs stays as it is without them.
+func states(t *testing.T, s made) {
+	all := func() map[string]string {
+		out := map[string]string{}
+		for name, v := range map[string]View{"whole": whole(), "narrow": narrow()} {
+			statements(t, func(where string, p *panel, q target) {
+				if !strings.Contains(q.SQL, "run_states") {
+					return
+				}
+				sql, err := Expand(q.SQL, v)
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, err := ask(t, s.Engine, sql)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text, err := json.Marshal(a.rows)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out[where+" ("+name+", "+p.Type+")"] = string(text)
+			})
+		}
+		return out
+	}
+	want := all()
+	if len(want) < 20 {
+		t.Fatalf("%d questions about runs", len(want))
+	}
+	for _, days := range []float64{0, 0.7, 1, 1.4, 9} {
+		through := firstDay.Add(time.Duration(days * float64(24*time.Hour)))
+		for folded := true; folded; {
+			var err error
+			if _, folded, err = schema.FoldRuns(t.Context(), s.Conn(), through); err != nil {
+				t.Fatal(err)
+			}
+		}
+		open, err := schema.FoldOpenRuns(t.Context(), s.Conn(), through, 1)
+		if err != nil || open != (days < 9) {
+			t.Fatalf("states of the day of %s: %t, %v", through, open, err)
+		}
+		for where, got := range all() {
+			if got != want[where] {
+				t.Errorf("%s with states through %s:\ngot  %s\nwant %s", where, through, got, want[where])
+			}
+		}
+	}
 }
 
 func firstOf(rows []map[string]any) map[string]any {

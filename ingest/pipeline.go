@@ -102,9 +102,12 @@ type Pipeline struct {
 	checked   uint64     // chunks up to it were looked at by a Checker, which alone changes it
 }
 
-// openStates says up to when the states of the day that is not over were made, and when they are
-// made again.
-type openStates struct{ through, again time.Time }
+// openStates says up to when the states of the day that is not over were made, when they are
+// made again, and of how many runs at least.
+type openStates struct {
+	through, again time.Time
+	least          uint64
+}
 
 // chunkState is the chunk that is being filled.
 type chunkState struct {
@@ -126,7 +129,7 @@ func Open(o Options) (*Pipeline, error) {
 	if o.WALBytes == 0 {
 		o.WALBytes = 10 << 30
 	}
-	p := &Pipeline{o: o, metrics: newMetrics(o.Registerer), fail: make(chan error, 1)}
+	p := &Pipeline{o: o, metrics: newMetrics(o.Registerer), fail: make(chan error, 1), opened: openStates{least: openRuns}}
 	p.calls.New = func() any { s := make([]schema.Call, 0, 512); return &s }
 	if o.TenantSpansPerSecond > 0 {
 		p.limiter = newTenantLimiter(o.TenantSpansPerSecond)
@@ -689,8 +692,8 @@ func (p *Pipeline) foldOpen(ctx context.Context, conn driver.Conn) error {
 	if !recorded.After(p.opened.through) || start.Before(p.opened.again) || p.Status().LagSeconds > openLag {
 		return nil
 	}
-	_, err := schema.FoldOpenRuns(ctx, conn, recorded, openRuns)
-	p.opened = openStates{recorded, time.Now().Add(openRest * time.Since(start))}
+	_, err := schema.FoldOpenRuns(ctx, conn, recorded, p.opened.least)
+	p.opened.through, p.opened.again = recorded, time.Now().Add(openRest*time.Since(start))
 	return err
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/flyball/flyball/ingest/otlp"
 	"github.com/flyball/flyball/ingest/price"
 	"github.com/flyball/flyball/ingest/wal"
+	"github.com/flyball/flyball/schema"
 	"github.com/flyball/flyball/schema/engine"
 	"github.com/flyball/flyball/schema/schematest"
 )
@@ -545,6 +546,45 @@ func TestManyMonths(t *testing.T) {
 	if got := r.one("SELECT uniqExact(toYYYYMM(started_at)) FROM run_info"); got != months {
 		t.Errorf("runs of %d months are described, want %d", got, months)
 	}
+}
+
+// TestFoldOpenRuns: the day that is not over has states once it has enough runs, and for a while
+// no others; its end replaces them.
+func TestFoldOpenRuns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	fold := func(want schema.RunStates, calls int64) {
+		t.Helper()
+		if _, err := r.p.FoldRuns(t.Context(), r.engine.Conn()); err != nil {
+			t.Fatal(err)
+		}
+		got, err := schema.ReadRunStates(t.Context(), r.engine.Conn())
+		if err != nil || !got.Folded.Equal(want.Folded) || !got.Open.Equal(want.Open) {
+			t.Errorf("states %v, %v, want %v", got, err, want)
+		}
+		if got := r.one("SELECT sum(sign * model_calls) FROM run_states"); got != calls {
+			t.Errorf("the states have %d calls, want %d", got, calls)
+		}
+	}
+	send := func(first int) time.Time {
+		t.Helper()
+		r.send(chats(first, first+50, func(int, ptrace.Span) {}))
+		r.drain()
+		return time.UnixMicro(r.one("SELECT toUnixTimestamp64Micro(max(recorded_at)) FROM journal")).UTC()
+	}
+	at := send(0)
+	fold(schema.RunStates{}, 0)
+	r.p.opened = openStates{least: 1}
+	fold(schema.RunStates{Open: at}, 50)
+	later := send(50)
+	fold(schema.RunStates{Open: at}, 50) // not yet again
+	r.p.opened.again = time.Time{}
+	fold(schema.RunStates{Open: later}, 100)
+	day := later.Truncate(24 * time.Hour)
+	r.p.writer.mu.Lock() // an entry of the next day is confirmed
+	r.p.writer.recorded = day.Add(24 * time.Hour).UnixMicro()
+	r.p.writer.mu.Unlock()
+	fold(schema.RunStates{Folded: day}, 100)
 }
 
 // TestFoldRuns: the states of runs are made of days that are over in the log, whatever the
