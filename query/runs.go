@@ -19,8 +19,7 @@ import (
 // treeLimit is how many calls of a run are shown. Its totals are of all.
 const treeLimit = 10_000
 
-// runs lists the latest runs. Some that began last are not agent runs, so that
-// asking for a few more than are wanted is mostly enough, and much cheaper than for all.
+// runs lists the latest runs.
 func (a *API) runs(ctx context.Context, r *request) (any, error) {
 	if v := r.Query("cursor"); v != "" {
 		c, err := parseRunCursor(v)
@@ -36,18 +35,7 @@ func (a *API) runs(ctx context.Context, r *request) (any, error) {
 		}
 		r.after = &c
 	}
-	q, err := a.thenRuns(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	newest := 4*r.limit + 100
-	if r.asOf != (asOf{}) {
-		newest = 0 // there a run has a row for each entry
-	}
-	out, err := a.runsOf(ctx, r, q, newest)
-	if err == nil && len(out) <= r.limit && newest > 0 {
-		out, err = a.runsOf(ctx, r, r.question(), 0)
-	}
+	out, err := a.latest(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -69,30 +57,87 @@ func (a *API) runs(ctx context.Context, r *request) (any, error) {
 	return r.answer(row{"rows": out, "truncated": truncated, "next": next}), nil
 }
 
-// runsOf lists runs, one more than the limit, among those with the newest rows in
-// run_info; 0 is all.
-func (a *API) runsOf(ctx context.Context, r *request, q *question, newest int) ([]row, error) {
-	q.runRange(r)
-	q.vars["RunFilter"], q.vars["Newest"], q.vars["After"] = q.filter(r, runDimensions), newest > 0, r.after != nil
+// latest lists runs, one more than the limit. Some of the rows that began last are of no agent
+// run, or not what their run is by now, so that the runs since the start of a few more rows than
+// are wanted are mostly enough, and much cheaper than all.
+func (a *API) latest(ctx context.Context, r *request) ([]row, error) {
+	for newest := 2*r.limit + 100; ; newest *= 16 {
+		part := *r
+		if r.asOf == (asOf{}) { // there a run has a row for each entry
+			since, err := a.startOfLatest(ctx, r, newest)
+			if err != nil {
+				return nil, err
+			}
+			part.from = since
+		}
+		out, err := a.runsOf(ctx, &part)
+		if err != nil || len(out) > r.limit || !part.from.After(r.from) {
+			return out, err
+		}
+	}
+}
+
+// startOfLatest is when the first of the so many rows of run_info that began last began: looked for within
+// a day before it is within all of the time. Where there are fewer it is the start of the time.
+func (a *API) startOfLatest(ctx context.Context, r *request, newest int) (time.Time, error) {
+	day := *r
+	if from := r.to.Add(-24 * time.Hour); from.After(r.from) {
+		day.from = from
+	}
+	for _, part := range []*request{&day, r} {
+		q := r.question()
+		q.runRange(part)
+		q.vars["RunFilter"] = q.filter(r, runDimensions)
+		q.bind("newest", "UInt32", strconv.Itoa(newest))
+		since := r.from
+		if err := a.ask(ctx, r, "runs_since.sql", q, func(get func(string) any) {
+			if get("rows").(uint64) == uint64(newest) {
+				since = get("since").(time.Time)
+			}
+		}); err != nil || since.After(r.from) || !part.from.After(r.from) {
+			return since, err
+		}
+	}
+	return r.from, nil
+}
+
+// runsOf lists the runs of the time, one more than the limit.
+func (a *API) runsOf(ctx context.Context, r *request) ([]row, error) {
+	q, err := a.agentRuns(ctx, r, nil)
+	if err != nil {
+		return nil, err
+	}
+	q.vars["Info"], q.vars["After"] = runDimensions[1:], r.after != nil
 	if c := r.after; c != nil {
 		q.bind("after_at", "String", c.at.UTC().Format(clickhouseNanos))
 		q.bind("after_tenant", "String", c.tenant)
 		q.bind("after_run", "String", c.run)
 	}
-	q.vars["Info"] = append([]string{"ended_at", "status", "name"}, runDimensions[1:]...)
-	q.bind("newest", "UInt32", strconv.Itoa(newest))
 	q.bind("limit", "UInt32", strconv.Itoa(r.limit+1))
 	out := []row{}
-	err := a.ask(ctx, r, "runs.sql", q, func(get func(string) any) {
+	var hashes []uint64
+	index := map[[2]uint64]row{}
+	if err := a.ask(ctx, r, "runs.sql", q, func(get func(string) any) {
 		n := func(name string) int64 { return get(name).(int64) }
-		m := row{"started_at": stamp(get("started_at")), "ended_at": stamp(get("ended_at")), "cost_usd": usd(get("cost")), "unpriced_calls": get("unpriced"), "unknown_calls": get("unknown"),
+		m := row{"started_at": stamp(get("started_at")), "cost_usd": usd(get("cost")), "unpriced_calls": get("unpriced"), "unknown_calls": get("unknown"),
 			"amplification": n("model_calls") + n("tool_calls") + n("retries") + n("fallbacks") + n("hedges")}
-		for _, name := range []string{"tenant", "run_id", "status", "name", "user", "feature", "workflow", "workflow_version", "agent", "model_calls", "tool_calls", "retries", "fallbacks", "hedges"} {
+		for _, name := range []string{"tenant", "user", "feature", "workflow", "workflow_version", "agent", "model_calls", "tool_calls", "retries", "fallbacks", "hedges"} {
 			m[name] = get(name)
 		}
+		hash := get("run_hash").(uint64)
+		hashes, index[[2]uint64{hash, get("run_check").(uint64)}] = append(hashes, hash), m
 		out = append(out, m)
+	}); err != nil || len(out) == 0 {
+		return out, err
+	}
+	q.args = append(q.args, clickhouse.Named("hashes", hashes))
+	err = a.ask(ctx, r, "run_names.sql", q, func(get func(string) any) {
+		if m := index[[2]uint64{get("run_hash").(uint64), get("run_check").(uint64)}]; m != nil {
+			m["run_id"], m["status"], m["name"], m["ended_at"] = get("run_id"), get("status"), get("name"), stamp(get("ended_at"))
+		}
 	})
-	return out, err
+	// Between the two statements a run may have been dropped with its month.
+	return slices.DeleteFunc(out, func(m row) bool { return m["run_id"] == nil }), err
 }
 
 // endings corrects the status of runs, which their root gave, by what their calls say.

@@ -14,13 +14,12 @@
 {{- end}}
 
 {{define "run_ids" -}}
-    -- At least the runs of the time; with .Newest only those that began last.
+    -- At least the runs of the time.
     SELECT run_hash FROM run_info WHERE {{template "run_candidates" .}}
-    {{if .Newest}}ORDER BY started_at DESC LIMIT {newest:UInt32}{{end}}
 {{- end}}
 
 {{define "rootless_ids" -}}
-    SELECT run_hash FROM run_info WHERE {{template "run_candidates" .}} AND version < {{template "root"}}{{if .Newest}} AND run_hash IN ({{template "run_ids" .}}){{end}}
+    SELECT run_hash FROM run_info WHERE {{template "run_candidates" .}} AND version < {{template "root"}}
 {{- end}}
 
 {{define "run_rows" -}}
