@@ -159,9 +159,9 @@ var oneRun = []link{
 }
 
 // runList is a table of the single runs that have the most by a sum, with the trace in which each began.
-// What a run was before it changed is taken out among the ten thousand rows with the most: there a run that is
-// shown has all its rows, since a run has one a day and does not shrink. The runs and
-// their names are worked out once, as constants, whose ids find the few granules of the journal.
+// What a run was before it changed is taken out among the ten thousand rows with the most: these have all
+// rows of the runs that are shown, since a run has few and does not shrink. The runs are worked out
+// once, as a constant, whose hashes find the few rows of the other tables.
 func runList(by string) query {
 	return rows(`
 WITH (
@@ -189,7 +189,8 @@ LEFT JOIN (
         AND run_id IN (SELECT run_id FROM run_info WHERE {named_runs}) AND (tenant, run_id) IN (SELECT tenant, run_id FROM run_info WHERE {named_runs})
     GROUP BY tenant, run_id
 ) AS j ON j.tenant = r.tenant AND j.run_id = r.run_id
-ORDER BY {shown} DESC, tenant, run_id`, "{by}", by, "{named_runs}", "{tenants} AND {began} AND run_hash IN (SELECT arrayJoin(top).1)", "{shown}", strings.Replace(by, "pico", "spend", 1))
+ORDER BY {shown} DESC, tenant, run_id
+SETTINGS max_bytes_before_external_group_by = 300000000, max_execution_time = 20`, "{by}", by, "{named_runs}", "{tenants} AND {began} AND run_hash IN (SELECT arrayJoin(top).1)", "{shown}", strings.Replace(by, "pico", "spend", 1))
 }
 
 var runColumns = []column{
