@@ -273,6 +273,10 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 	if code, body := s.send("/api/v1/close", "", `{"period":"2026-03"}`); code != http.StatusOK {
 		t.Fatal(code, body)
 	}
+	var hash uint64
+	if err := s.e.Conn().QueryRow(t.Context(), "SELECT any(run_hash) FROM run_info").Scan(&hash); err != nil {
+		t.Fatal(err)
+	}
 	templates, err := sqlFiles.ReadDir("sql")
 	if err != nil {
 		t.Fatal(err)
@@ -301,7 +305,7 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 			q.vars["KnownRuns"] = true
 			q.bind("runs_since", "String", "2026-01-01 00:00:00")
 			q.vars["Groups"], q.vars["Columns"], q.vars["At"], q.vars["History"] = []string{}, []string{}, "toDateTime(0, 'UTC')", false
-			q.vars["RunGroups"], q.vars["CallGroups"] = []string{}, []string{}
+			q.vars["RunGroups"], q.vars["CallGroups"], q.vars["OfRuns"] = []string{}, []string{}, true
 			q.vars["Day"], q.vars["RunDay"], q.vars["Late"] = "toDateTime(0, 'UTC')", "toDateTime(0, 'UTC')", "arrayCount(m -> m.1 > toDateTime(0), c.months)"
 			q.args = append(q.args, clickhouse.Named("above", []uint64{}), clickhouse.Named("minutes", []uint16{}), clickhouse.Named("by_clock", []string{}))
 			if strings.Contains(name, "spend") || strings.Contains(name, "retries") || strings.Contains(name, "coverage") || name == "journal_lacks.sql" || name == "close.sql" || name == "close_frozen.sql" || name == "movers.sql" || name == "rate_limits.sql" || name == "reconcile_ours.sql" || name == "fx_days.sql" || name == "close_converted.sql" {
@@ -319,11 +323,13 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 			for _, name := range []string{"doubtful", "promoted", "unsaid"} {
 				q.mask(name, 0)
 			}
-			if name == "runs.sql" || name == "worked_after_requests.sql" {
+			if name == "worked_after_requests.sql" {
 				q.vars["Info"] = append([]string{"ended_at", "status", "name"}, runDimensions[1:]...)
 			}
 			q.vars["FXDay"] = "toDate(s.at, 'UTC')"
 			q.args = append(q.args, clickhouse.Named("fx_days", []string{"2026-03-10"}), clickhouse.Named("fx_rates", []string{"1000000000000"}))
+			q.args = append(q.args, clickhouse.Named("hashes", []uint64{hash}))
+			q.bind("newest", "UInt32", "100")
 			q.bind("lines", "UInt32", "100")
 			q.bind("limit", "UInt32", "100")
 			q.bind("offset", "UInt32", "0")

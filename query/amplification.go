@@ -31,7 +31,7 @@ func (a *API) amplification(ctx context.Context, r *request) (any, error) {
 			ofCalls = append(ofCalls, g)
 		}
 	}
-	q.vars["Groups"], q.vars["RunGroups"], q.vars["CallGroups"] = groups, ofRuns, ofCalls
+	q.vars["Groups"], q.vars["RunGroups"], q.vars["CallGroups"], q.vars["OfRuns"] = groups, ofRuns, ofCalls, len(ofRuns) > 0
 	q.paging(r, r.limit+1)
 	r.columns = append(slices.Clone(groups), "requests", "model_calls", "tool_calls", "retries", "fallbacks", "hedges", "ratio", "retry_multiplier", "cost_usd", "wasted_usd", "cost_amplification", "unpriced_calls", "unknown_calls", "repeats", "p50", "p90", "p99")
 	additive := len(ofCalls) == 0 && q.vars["Filter"] == "1"

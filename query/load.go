@@ -21,22 +21,21 @@ func (a *API) load(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := a.thenRuns(ctx, r)
+	q, err := a.agentRuns(ctx, r, groups)
 	if err != nil {
 		return nil, err
 	}
 	if q.vars["At"], err = r.bucket("toDateTime(i.started_at, 'UTC')"); err != nil {
 		return nil, err
 	}
-	if err := a.entries(ctx, r, q); err != nil {
+	if err := a.journalHas(ctx, r, journalOnly); err != nil {
 		return nil, err
 	}
 	filter := q.filter(r, loadDimensions[len(runDimensions):])
 	if _, filtered := r.GetQuery("kind"); !filtered && !slices.Contains(groups, "kind") {
 		filter += " AND " + modelLike
 	}
-	q.vars["RunFilter"], q.vars["Filter"] = q.filter(r, runDimensions), filter
-	q.vars["Info"] = r.needs(groups, runDimensions[1:])
+	q.vars["Filter"], q.vars["OfRuns"] = filter, true
 	q.vars["CallGroups"] = slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return slices.Contains(runDimensions, g) })
 	q.vars["RunGroups"] = slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return !slices.Contains(runDimensions, g) })
 	columns := []string{"requests", "steps", "retries", "fallbacks", "hedges", "provider_calls", "steps_per_request", "retry_multiplier", "calls_p50", "calls_p90", "calls_p99", "cost_usd", "unpriced_calls", "unknown_calls"}

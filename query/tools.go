@@ -59,11 +59,14 @@ func (q *question) mask(name string, f schema.Flags) {
 	q.bind(name, "UInt64", strconv.FormatUint(uint64(f), 10))
 }
 
+// journalOnly tells who asks for a time that the journal does not have any more.
+const journalOnly = "this answer is made of entries; begin later"
+
 // entries makes a question one about entries of the time. It refuses where some of
 // them have expired.
 func (a *API) entries(ctx context.Context, r *request, q *question) error {
 	q.runRange(r)
-	return a.journalHas(ctx, r, "this answer is made of entries; begin later")
+	return a.journalHas(ctx, r, journalOnly)
 }
 
 // payloads answers how many bytes tools answered with, and how many tokens these

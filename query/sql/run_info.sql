@@ -52,7 +52,7 @@
 
 {{define "booked_since" -}}
     -- No entry of these runs was recorded before. A day whose sums are all zero may be gone from runs: then its entries cancel each other.
-    (SELECT toDateTime(min(booked_on), 'UTC') FROM runs WHERE {{.Tenants}} AND run_hash IN ({{template "run_ids" .}}) AND {{template "run_key"}} IN (SELECT {{template "run_key"}} FROM run_info WHERE {{template "run_candidates" .}}))
+    (SELECT toDateTime(min(booked_on), 'UTC') FROM runs WHERE {{.Tenants}} AND run_hash IN (SELECT run_hash FROM ({{template "agent_runs" .}})))
 {{- end}}
 
 {{define "agent_runs" -}}
