@@ -330,6 +330,7 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 			q.args = append(q.args, clickhouse.Named("fx_days", []string{"2026-03-10"}), clickhouse.Named("fx_rates", []string{"1000000000000"}))
 			q.args = append(q.args, clickhouse.Named("hashes", []uint64{hash}))
 			q.bind("newest", "UInt32", "100")
+			q.bind("window", "UInt32", "100")
 			q.bind("lines", "UInt32", "100")
 			q.bind("limit", "UInt32", "100")
 			q.bind("offset", "UInt32", "0")

@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,8 +63,9 @@ func parseCursor(s string) (cursor, error) {
 // callFilters are what calls may be listed by.
 var callFilters = append(slices.Clone(dimensions), "tool")
 
-// callsPage asks for net lines, or every entry, that come after a cursor.
-func (a *API) callsPage(ctx context.Context, r *request, q *question, history bool, after cursor, limit int) ([]row, error) {
+// callsPage asks for net lines, or every entry, that come after a cursor. Of much time it reads only
+// as much as the page takes.
+func (a *API) callsPage(ctx context.Context, r *request, q *question, history, much bool, after cursor, limit int) ([]row, error) {
 	q.vars["History"] = history
 	q.bind("after_at", "String", after.at.UTC().Format(clickhouseNanos))
 	q.bind("after_tenant", "String", after.tenant)
@@ -72,9 +75,28 @@ func (a *API) callsPage(ctx context.Context, r *request, q *question, history bo
 	q.bind("after_version", "UInt32", strconv.Itoa(int(after.version)))
 	q.bind("after_minus", "Int16", strconv.Itoa(-int(after.sign)))
 	q.bind("limit", "UInt32", strconv.Itoa(limit))
-	out := []row{}
-	err := a.ask(ctx, r, "calls.sql", q, func(get func(string) any) { out = append(out, callRow(get, history)) })
-	return out, err
+	for window := 4 * limit; ; window *= 16 {
+		page := q
+		more := false
+		if much && window < math.MaxInt32 {
+			page = &question{vars: maps.Clone(q.vars), args: slices.Clone(q.args)}
+			page.bind("window", "UInt32", strconv.Itoa(window))
+			if err := a.ask(ctx, r, "calls_window.sql", page, func(get func(string) any) {
+				if more = get("lines").(uint64) == uint64(window); more {
+					page.vars["Window"] = "started_at <= toDateTime64(" + page.bind("last", "String", get("last").(time.Time).UTC().Format(clickhouseNanos)) + ", 9, 'UTC')"
+				}
+			}); err != nil {
+				return nil, err
+			}
+		}
+		out := []row{}
+		if err := a.ask(ctx, r, "calls.sql", page, func(get func(string) any) { out = append(out, callRow(get, history)) }); err != nil {
+			return nil, err
+		}
+		if !more || len(out) == limit {
+			return out, nil
+		}
+	}
 }
 
 // calls lists calls, oldest first. Of a trace or a run all are meant, else those
@@ -90,7 +112,7 @@ func (a *API) calls(ctx context.Context, r *request) (any, error) {
 	}
 	q := r.then()
 	filter := q.filter(r, callFilters)
-	bounded := false
+	bounded, much := false, false
 	if v, ok := r.GetQuery("trace_id"); ok {
 		id, err := schema.ParseTraceID(v)
 		if err != nil {
@@ -105,6 +127,7 @@ func (a *API) calls(ctx context.Context, r *request) (any, error) {
 	}
 	if r.Query("from") != "" || r.Query("to") != "" || !bounded {
 		q.runRange(r)
+		much = !bounded
 		filter += " AND started_at >= toDateTime64({from:String}, 9, 'UTC') AND started_at < toDateTime64({to:String}, 9, 'UTC') AND recorded_at >= toDateTime64({from:String}, 9, 'UTC') - INTERVAL 10 MINUTE"
 	}
 	q.vars["Filter"] = filter
@@ -115,7 +138,7 @@ func (a *API) calls(ctx context.Context, r *request) (any, error) {
 			return nil, err
 		}
 	}
-	calls, err := a.callsPage(ctx, r, q, history, after, r.limit+1)
+	calls, err := a.callsPage(ctx, r, q, history, much, after, r.limit+1)
 	if err != nil {
 		return nil, err
 	}

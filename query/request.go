@@ -187,7 +187,7 @@ type question struct {
 // it, into an error instead of another tenant's figures. It is outside because
 // ClickHouse may evaluate conditions of one WHERE in any order.
 func (r *request) question() *question {
-	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Folded": "", "Open": "", "Until": "", "Part": "", "Within": "", "After": false, "Known": false, "KnownDay": false, "KnownRuns": false, "FX": false, "Base": false, "FXCost": "s.cost", "Lines": "1", "At": "toDateTime(0, 'UTC')", "Info": runDimensions[1:]}}
+	q := &question{vars: map[string]any{"Filter": "1", "RunFilter": "1", "Folded": "", "Open": "", "Until": "", "Part": "", "Within": "", "Window": "1", "After": false, "Known": false, "KnownDay": false, "KnownRuns": false, "FX": false, "Base": false, "FXCost": "s.cost", "Lines": "1", "At": "toDateTime(0, 'UTC')", "Info": runDimensions[1:]}}
 	clause := "1"
 	if !r.all {
 		names := make([]string, len(r.tenants))

@@ -228,7 +228,7 @@ func (a *API) run(ctx context.Context, r *request) (any, error) {
 	default:
 		return nil, badRequest("tenants %s each have a run %s; say which with tenant=", strings.Join(sum.tenants, ", "), id)
 	}
-	calls, err := a.callsPage(ctx, r, q, false, start, treeLimit+1)
+	calls, err := a.callsPage(ctx, r, q, false, false, start, treeLimit+1)
 	if err != nil {
 		return nil, err
 	}

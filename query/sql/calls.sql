@@ -12,13 +12,13 @@ SELECT *, throwIf(NOT ({{.Allowed}}), 'a row of another tenant') AS guard FROM (
         toString(j.failure) AS failure, http_status, toString(j.source) AS source, version, flags, recorded_at, sign,
         model_calls, tool_calls, retries, fallbacks, hedges, repeats, wasted
     FROM journal AS j
-    WHERE {{.Tenants}} AND {{.Filter}} AND (j.started_at, tenant, j.trace_id, j.span_id, j.part, j.version, j.sign) IN (
+    WHERE {{.Tenants}} AND {{.Filter}} AND {{.Window}} AND (j.started_at, tenant, j.trace_id, j.span_id, j.part, j.version, j.sign) IN (
         SELECT started_at, tenant, trace_id, span_id, part, version, sign
         FROM journal
-        WHERE {{.Tenants}} AND {{.Filter}} AND started_at >= toDateTime64({after_at:String}, 9, 'UTC')
+        WHERE {{.Tenants}} AND {{.Filter}} AND {{.Window}} AND started_at >= toDateTime64({after_at:String}, 9, 'UTC')
             AND (started_at, tenant, trace_id, span_id, part, version, -sign) > (toDateTime64({after_at:String}, 9, 'UTC'), {after_tenant:String}, toFixedString(unhex({after_trace:String}), 16), toFixedString(unhex({after_span:String}), 8), {after_part:UInt16}, {after_version:UInt32}, {after_minus:Int16})
             {{if not .History}}AND sign = 1 AND (tenant, trace_id, span_id, part, version) NOT IN (
-                SELECT tenant, trace_id, span_id, part, version FROM journal WHERE {{.Tenants}} AND {{.Filter}} AND sign = -1){{end}}
+                SELECT tenant, trace_id, span_id, part, version FROM journal WHERE {{.Tenants}} AND {{.Filter}} AND {{.Window}} AND sign = -1){{end}}
         ORDER BY started_at, tenant, trace_id, span_id, part, version, sign DESC
         LIMIT {limit:UInt32})
     LIMIT 1 BY started_at, tenant, trace_id, span_id, part, version, sign
