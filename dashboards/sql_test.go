@@ -89,6 +89,20 @@ func ask(t *testing.T, e *engine.Engine, sql string) (answer, error) {
 	return a, rows.Err()
 }
 
+// answered is what a query of a board gives for a view.
+func answered(t *testing.T, e *engine.Engine, q target, v View) answer {
+	t.Helper()
+	sql, err := Expand(q.SQL, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := ask(t, e, sql)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, sql)
+	}
+	return a
+}
+
 func numeric(typ string) bool {
 	return slices.Contains([]string{"Float64", "Nullable(Float64)", "Int64", "UInt64"}, typ)
 }
@@ -253,14 +267,7 @@ func states(t *testing.T, s made) {
 				if !strings.Contains(q.SQL, "run_states") {
 					return
 				}
-				sql, err := Expand(q.SQL, v)
-				if err != nil {
-					t.Fatal(err)
-				}
-				a, err := ask(t, s.Engine, sql)
-				if err != nil {
-					t.Fatal(err)
-				}
+				a := answered(t, s.Engine, q, v)
 				text, err := json.Marshal(a.rows)
 				if err != nil {
 					t.Fatal(err)
@@ -362,14 +369,7 @@ func figures(t *testing.T, s made) {
 			if where != file+", "+title || p.Type != "stat" {
 				return
 			}
-			sql, err := Expand(q.SQL, v)
-			if err != nil {
-				t.Fatal(err)
-			}
-			a, err := ask(t, s.Engine, sql)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := answered(t, s.Engine, q, v)
 			out = a.rows[0]
 		})
 		if out == nil {
@@ -484,14 +484,7 @@ func figures(t *testing.T, s made) {
 		if where != "limiters.json, Time in queue" || p.Type != "timeseries" {
 			return
 		}
-		sql, err := Expand(q.SQL, whole())
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := ask(t, s.Engine, sql)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := answered(t, s.Engine, q, whole())
 		for _, r := range a.rows {
 			near("median wait", r["p50"], 0.1)
 			near("longest wait", r["p99"], 1)
@@ -506,14 +499,7 @@ func figures(t *testing.T, s made) {
 			if where != "close.json, By tenant, provider and model" {
 				return
 			}
-			sql, err := Expand(q.SQL, whole())
-			if err != nil {
-				t.Fatal(err)
-			}
-			a, err := ask(t, s.Engine, sql)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := answered(t, s.Engine, q, whole())
 			total := new(big.Rat)
 			for _, r := range a.rows {
 				x, ok := new(big.Rat).SetString(r["exact"].(string))
@@ -532,14 +518,7 @@ func figures(t *testing.T, s made) {
 			if where != "amplification.json, Worst runs" {
 				return
 			}
-			sql, err := Expand(q.SQL, whole())
-			if err != nil {
-				t.Fatal(err)
-			}
-			a, err := ask(t, s.Engine, sql)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := answered(t, s.Engine, q, whole())
 			for _, r := range a.rows {
 				var n int
 				if _, err := fmt.Sscanf(r["run_id"].(string), "run/%d", &n); err != nil {

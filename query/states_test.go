@@ -174,7 +174,7 @@ func TestRunStates(t *testing.T) {
 			t.Errorf("movers of days %d to %d with states up to %d: got %d requests, want %d", from, to, folded, got, want)
 		}
 	}
-	// What was recorded at noon itself may be missing in states of noon, though it never is.
+	// Everything is recorded at noon: what states of a part of the day have is asked for again, or not.
 	for i, to := range []struct{ folded, hours int }{{-8, -20}, {-8, 120}, {1, -20}, {1, 1}, {1, 0}, {5, 0}, {5, 1}, {40, 1}} {
 		s.fold(to.folded)
 		if made := s.open(to.folded, to.hours); made != (to.hours >= -12 && to.folded < 16) {

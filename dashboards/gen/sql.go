@@ -159,9 +159,9 @@ var oneRun = []link{
 }
 
 // runList is a table of the single runs that have the most by a sum, with the trace in which each began.
-// What a run was before it changed is taken out among the ten thousand rows with the most: these have all
-// rows of the runs that are shown, since a run has few and does not shrink. The runs are worked out
-// once, as a constant, whose hashes find the few rows of the other tables.
+// A run has a few rows, of which those of what it was take themselves out: the ten thousand rows with the most
+// hold more runs than a list shows. They are worked out once, as a constant, whose hashes find the few
+// rows of the other tables.
 func runList(by string) query {
 	return rows(`
 WITH (

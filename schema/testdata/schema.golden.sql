@@ -284,7 +284,7 @@ CREATE TABLE run_states
 ENGINE = MergeTree
 PARTITION BY booked_on
 ORDER BY (tenant, started_at)
-SETTINGS non_replicated_deduplication_window = 0, index_granularity = 1024, min_bytes_for_wide_part = 1000000, min_compress_block_size = 8192, max_compress_block_size = 65536;
+SETTINGS non_replicated_deduplication_window = 0, index_granularity = 1024, min_bytes_for_wide_part = 1000000;
 
 -- runs
 CREATE TABLE runs
