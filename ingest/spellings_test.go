@@ -25,7 +25,7 @@ prices:
   - {provider: "*", models: [searcher], per_million: {input: "3", output: "15"}, per_unit: {web_search: "0.01"}}
   - {provider: "*", models: [scribe], per_unit: {second: "0.0001"}}
   - {provider: "*", models: [reader], per_unit: {page: "0.002"}}
-  - {provider: "*", models: [tiered], per_million: {input: "1.25", output: "10"}, service_tiers: {flex: {per_million: {input: "0.625", output: "5"}}, priority: {per_million: {input: "2.5", output: "20"}}}}
+  - {provider: "*", models: [tiered], per_million: {input: "1.25", cache_read: "0.125", output: "10"}, service_tiers: {flex: {per_million: {input: "0.625", cache_read: "0.0625", output: "5"}}, priority: {per_million: {input: "2.5", cache_read: "0.25", output: "20"}}}}
 `
 
 // read1 reads a span by both decoders, which must agree, and returns its net line.
@@ -149,6 +149,8 @@ func TestModalitiesByTheirWords(t *testing.T) {
 	f("0.0536", "openai", "voice", usageOf("input_tokens", 1000, "output_tokens", 500, "details.input_audio_tokens", 800, "details.output_audio_tokens", 400))
 	f("0.0536", "openai", "voice", usageOf("raw", `{"total_tokens":1500,"input_tokens":1000,"output_tokens":500,"input_token_details":{"text_tokens":200,"audio_tokens":800,"cached_tokens":0},"output_token_details":{"text_tokens":100,"audio_tokens":400}}`))
 	f("0.0536", "gcp.gemini", "voice", usageOf("raw", `{"promptTokenCount":1000,"candidatesTokenCount":500,"totalTokenCount":1500,"promptTokensDetails":[{"modality":"TEXT","tokenCount":200},{"modality":"AUDIO","tokenCount":800}],"candidatesTokensDetails":[{"modality":"AUDIO","tokenCount":400},{"modality":"TEXT","tokenCount":100}]}`))
+	f("0.0536", "openai", "voice", usageOf("raw", `{"input_tokens":1000,"output_tokens":500,"input_tokens_details":{"audio_tokens":800},"output_tokens_details":{"audio_tokens":400}}`))
+	f("0.0536", "gcp.gemini", "voice", usageOf("raw", `{"promptTokenCount":1000,"responseTokenCount":500,"totalTokenCount":1500,"promptTokensDetails":[{"modality":"AUDIO","tokenCount":800}],"responseTokensDetails":[{"modality":"AUDIO","tokenCount":400}]}`))
 	// Cached audio is cached: 100 × 4 + 300 × 32 + 600 × 0.4 + 10 × 16.
 	f("0.0104", "openai", "voice", usageOf("input_tokens", 1000, "audio.input_tokens", 800, "cache_read.input_tokens", 600, "audio.cache_read.input_tokens", 500, "output_tokens", 10))
 	f("0.0104", "openai", "voice", usageOf("raw", `{"input_tokens":1000,"output_tokens":10,"input_token_details":{"text_tokens":200,"audio_tokens":800,"cached_tokens":600,"cached_tokens_details":{"text_tokens":100,"audio_tokens":500}}}`))
@@ -175,7 +177,7 @@ func TestUnitsByTheirWords(t *testing.T) {
 	f("0.006", "ocr", "reader", usageOf("raw", `{"pages_processed":3,"doc_size_bytes":99}`))
 	f("0.05642", "chat", "searcher", usageOf("input_tokens", 9500, "output_tokens", 528, "details.web_search_requests", 2))
 	f("0.05642", "chat", "searcher", usageOf("input_tokens", 9500, "output_tokens", 528, "server_tool_use.web_search_requests", 2))
-	answer := `{"id":"resp_1","usage":{"input_tokens":9500,"output_tokens":528,"input_tokens_details":{"cached_tokens":0}},"output":[{"type":"web_search_call","action":{"type":"search"}},{"type":"web_search_call"},{"type":"web_search_call","action":{"type":"open_page"}},{"type":"message"}]}`
+	answer := `{"id":"resp_1","object":"response","usage":{"input_tokens":9500,"output_tokens":528,"input_tokens_details":{"cached_tokens":0}},"output":[{"type":"web_search_call","action":{"type":"search"}},{"type":"web_search_call"},{"type":"web_search_call","action":{"type":"open_page"}},{"type":"message"}]}`
 	wantCost(t, read1(t, spec{attrs: map[string]any{"openinference.span.kind": "LLM", "llm.provider": "openai", "llm.model_name": "searcher", "output.mime_type": "application/json", "output.value": answer}}), "0.05642", 0)
 	// Embeddings and reranking have no output, so a total is the input.
 	f("0.02", "embeddings", "tiny", usageOf("total_tokens", 1000000))
@@ -211,14 +213,98 @@ func TestTierByItsWords(t *testing.T) {
 	oi := func(more ...any) map[string]any {
 		return with(map[string]any{"openinference.span.kind": "LLM", "llm.provider": "openai", "llm.model_name": "tiered", "llm.token_count.prompt": 10000, "llm.token_count.completion": 1000}, more...)
 	}
-	answer := `{"id":"chatcmpl-1","service_tier":"default","usage":{"prompt_tokens":10000,"completion_tokens":1000}}`
+	answer := `{"id":"chatcmpl-1","object":"chat.completion","service_tier":"default","usage":{"prompt_tokens":10000,"completion_tokens":1000}}`
 	f("0.01125", oi("llm.invocation_parameters", `{"model":"tiered","service_tier":"flex"}`))
 	f("0.01125", oi("output.value", strings.Replace(answer, "default", "flex", 1)))
-	f("0.01125", oi("output.value", `{"response":{"service_tier":"flex","usage":{"prompt_tokens":10000,"completion_tokens":1000}}}`))
+	f("0.01125", oi("output.value", `{"response":{"object":"response","service_tier":"flex","usage":{"prompt_tokens":10000,"completion_tokens":1000}}}`))
 	// What served beats what was asked for, wherever each of them is.
 	f("0.0225", oi("llm.invocation_parameters", `{"service_tier":"priority"}`, "output.value", answer))
 	f("0.0225", with(span("openai.request.service_tier", "priority"), "response_data", answer))
 	f("0.01125", with(span("openai.response.service_tier", "flex"), "response_data", answer))
+	// 400 × 2.5 + 600 × 0.25 + 50 × 20, of parts that are in the whole too, and what flex makes of the same as buckets.
+	f("0.00215", langfuse("tiered", `{"input":1000,"output":50,"input_priority":400,"input_priority_cache_read":600,"output_priority":30,"output_priority_reasoning":20}`))
+	f("0.0005375", langfuse("tiered", `{"input":0,"output":0,"input_flex":400,"input_flex_cache_read":600,"output_flex":30,"output_flex_reasoning":20}`))
+	// LangChain puts the tier's name before the parts of its answers: (400 + 600 / 10) × 0.625 + 50 × 5.
+	f("0.0005375", with(chat("openai", "tiered", nil), "langsmith.usage_metadata", `{"input_tokens":1000,"output_tokens":50,"input_token_details":{"flex":400,"flex_cache_read":600},"output_token_details":{"flex":30,"flex_reasoning":20}}`))
+}
+
+func langfuse(model, usage string) map[string]any {
+	return map[string]any{"langfuse.observation.type": "generation", "gen_ai.system": "openai", "langfuse.observation.model.name": model, "langfuse.observation.usage_details": usage}
+}
+
+// Langfuse's clients take every part that they know by name out of input and output.
+func TestBucketsOfLangfuse(t *testing.T) {
+	f := func(want, model, usage string, more ...any) {
+		t.Helper()
+		wantCost(t, read1(t, spec{attrs: with(langfuse(model, usage), more...)}), want, 0)
+	}
+	f("0.044245", "painter", `{"input":0,"output":0,"total":1263,"input_text_tokens":13,"input_image_tokens":194,"output_image_tokens":1056}`)        // 13 × 5 + 194 × 10 + 1056 × 40
+	f("0.005552", "voice", `{"input":0,"output":0,"input_text_tokens":100,"input_audio_tokens":50,"output_text_tokens":50,"output_audio_tokens":43.0}`) // 100 × 4 + 50 × 32 + 50 × 16 + 43 × 64
+	f("0.00495", "three", `{"input":1000,"output":50,"output_accepted_prediction_tokens":40,"output_rejected_prediction_tokens":40}`)
+	f("0.0018", "three", `{"input":0,"output":0}`, "gen_ai.usage.input_tokens", 500, "gen_ai.usage.output_tokens", 20)
+}
+
+// Spans that are calls of a model whatever else they are called.
+func TestModelCallsUnderOtherNames(t *testing.T) {
+	f := func(kind schema.Kind, want string, attrs map[string]any) {
+		t.Helper()
+		e := read1(t, spec{attrs: attrs})
+		if e.Posting.Kind != kind {
+			t.Fatalf("it is a %s, want a %s", e.Posting.Kind, kind)
+		}
+		wantCost(t, e, want, 0)
+	}
+	f(schema.KindModel, "0.0045", with(chat("openai", "three", use(1000, 100)), "mcp.method.name", "sampling/createMessage"))
+	f(schema.KindModel, "0.0045", with(chat("openai", "three", use(1000, 100)), "mcp.method.name", "sampling/createMessage", "openinference.span.kind", "LLM"))
+	f(schema.KindModel, "0.02", with(chat("mistral", "reader", usageOf("pages_processed", 10)), "gen_ai.operation.name", "ocr"))
+	f(schema.KindModel, "NULL", with(chat("openai", "scribe", usageOf("video_seconds", 10)), "gen_ai.operation.name", "video_generation")) // no unit that is known here
+	// The host bills, whomever the client names.
+	bedrock := read1(t, spec{attrs: chat("anthropic", "us.anthropic.claude-sonnet-4-5-20250929-v1:0", use(1000, 100))})
+	if bedrock.Provider != "bedrock" {
+		t.Fatalf("the provider is %s", bedrock.Provider)
+	}
+}
+
+// Words of allowances and of what was not used are no counts.
+func TestAllowancesAreNoUsage(t *testing.T) {
+	for _, name := range []string{"thinking_budget_tokens", "reasoning_tokens_limit", "cache_saved_tokens", "max_output_tokens", "image_width", "web_search_enabled", "estimated_reasoning_tokens"} {
+		wantCost(t, read1(t, spec{attrs: chat("openai", "three", usageOf("input_tokens", 1000, "output_tokens", 100, name, 8000))}), "0.0045", 0)
+	}
+}
+
+// Metadata of providers that the AI SDK passes on, and what tells its versions apart.
+func TestMetadataOfTheAISDK(t *testing.T) {
+	f := func(want, ua, metadata string) {
+		t.Helper()
+		wantCost(t, read1(t, spec{scope: "ai", attrs: map[string]any{"ai.operationId": "ai.generateText.doGenerate", "gen_ai.system": "x", "ai.model.provider": "deepseek.chat", "ai.model.id": "three", "ai.request.headers.user-agent": ua,
+			"ai.usage.promptTokens": 1000, "ai.usage.completionTokens": 100, "ai.response.providerMetadata": metadata}}), want, 0)
+	}
+	f("0.00288", "ai/5.0.2", `{"deepseek":{"promptCacheHitTokens":600,"promptCacheMissTokens":400}}`) // 400 × 3 + 600 × 0.3 + 100 × 15
+	f("0.00288", "ai/5.0.2", `{"openrouter":{"usage":{"promptTokensDetails":{"cachedTokens":600}}}}`)
+	f("0.00468", "ai/5.0.2", `{"anthropic":{"cacheReadInputTokens":600}}`) // beside the input
+	f("0.00468", "myapp openai/7.1 ai/5.0.2", `{"anthropic":{"cacheReadInputTokens":600}}`)
+	f("0.00288", "ai-sdk/xai/2.0.1 ai/6.0.1", `{"anthropic":{"cacheReadInputTokens":600}}`)
+	f("0.00288", "", `{"deepseek":{"promptCacheHitTokens":600}}`)
+}
+
+// What a model wrote is no answer of a provider, though both are JSON: it sets neither the cost
+// of its call nor the id by which calls are told apart.
+func TestModelsWordsAreNoAnswer(t *testing.T) {
+	oi := func(value string) map[string]any {
+		return map[string]any{"openinference.span.kind": "LLM", "llm.provider": "openai", "llm.model_name": "three", "llm.token_count.prompt": 1000, "llm.token_count.completion": 100, "output.mime_type": "application/json", "output.value": value}
+	}
+	f := func(value string) {
+		t.Helper()
+		e := read1(t, spec{attrs: oi(value)})
+		wantCost(t, e, "0.0045", 0)
+		if e.ResponseID != "" {
+			t.Fatalf("%s is kept as the id of an answer", e.ResponseID)
+		}
+	}
+	f(`{"id":"ticket-4711","step":1}`)
+	f(`{"usage":{"prompt_tokens":1,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":0}}}`)
+	f(`{"id":"ticket-4711","object":"chat.completion","usage":{"prompt_tokens":1,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":0}}}`)
+	f(`{"id":"ticket-4711","object":"chat.completion","usage":{"prompt_tokens":999999,"completion_tokens":100}}`)
 }
 
 // Instrumentations name operations after an SDK's methods. A call that failed has nothing else
@@ -305,6 +391,9 @@ func TestNumberedAttempts(t *testing.T) {
 	f(1, 1, try(1, "429", map[string]any{"attempt": 1}), try(2, "", with(use(1, 1), "attempt", 3))) // the second was not exported
 	f(0, 2, try(2, "", with(use(1, 1), "attempt", 3)))
 	f(1, 2, try(1, "429", nil), try(2, "", with(use(1, 1), "http.request.resend_count", 2))) // within the call: its own
+	f(0, 1, try(1, "", with(use(1, 1), "gen_ai.fallback_index", 1)))                         // the model asked before has no span
+	f(0, 2, try(1, "", with(use(1, 1), "gen_ai.fallback_index", 1, "gen_ai.number_of_retries", 2)))
+	f(0, 0, try(1, "", with(use(1, 1), "gen_ai.fallback_index", 0, "gen_ai.number_of_retries", 0)))
 }
 
 // Of two records of one answer the one that says what was cached is the better one.
@@ -365,6 +454,20 @@ func TestEventsOfCommandLines(t *testing.T) {
 	f(cost("0.00153"), event{claude, "", "claude_code.api_request", request()})
 	f(cost("0.00153"), event{"", "claude_code.api_request", "", request()})
 	f(cost("0.00153"), event{claude, "", "", request()})
+	// Subscriptions pay no such bill, and writes to the cache are for an hour: 100 × 15 + 1000 × 6.
+	write := with(request(), "input_tokens", "0", "cache_creation_tokens", "1000")
+	f(func(s totals, lines []schema.Entry) string {
+		if lines[0].Flags&schema.FlagNotional == 0 {
+			return "it is not flagged as notional"
+		}
+		return cost("0.0075")(s, lines)
+	}, event{claude, "", "", write})
+	f(func(_ totals, lines []schema.Entry) string {
+		if lines[0].Provider != "bedrock" {
+			return "the provider is " + lines[0].Provider
+		}
+		return ""
+	}, event{claude, "", "", with(request(), "model", "us.anthropic.claude-sonnet-4-5-20250929-v1:0")})
 	// Every attempt is an event, numbered: two retries, not five.
 	failed := func(n string) event {
 		return event{claude, "", "claude_code.api_error", map[string]any{"event.name": "api_error", "model": "three", "status_code": "429", "error": "rate", "attempt": n}}

@@ -214,10 +214,11 @@ func (rec *record) emitterBasis(c *schema.Call, fam family) basis {
 
 // aiMajor is the Vercel AI SDK's major version, 0 where nothing tells.
 func (rec *record) aiMajor() int {
-	ua := rec.str(kAIUserAgent)
-	if i := strings.Index(ua, "ai/"); i >= 0 {
-		if v := version(ua[i+3:]); len(v) > 0 {
-			return v[0]
+	for product := range strings.FieldsSeq(rec.str(kAIUserAgent)) {
+		if s, ok := strings.CutPrefix(product, "ai/"); ok { // openai/7.1 and ai-sdk/xai/2.0 are others
+			if v := version(s); len(v) > 0 {
+				return v[0]
+			}
 		}
 	}
 	return 0

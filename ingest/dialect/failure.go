@@ -219,6 +219,9 @@ func (rec *record) attempts(c *schema.Call) {
 	if n, st := countOf(rec, kAttempt); st == countOK && n > 0 {
 		put(n - 1) // 1-based
 	}
+	if n, st := countOf(rec, kFallbackBifrost); st == countOK {
+		put(n) // the models that a gateway asked before this one
+	}
 	numbered := c.Hidden
 	c.Hidden = 0
 	// These count attempts that were made within it.

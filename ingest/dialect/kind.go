@@ -70,7 +70,8 @@ func (rec *record) kindOf(c *schema.Call) {
 		rec.langsmithKind(c, k)
 		return
 	}
-	if m := rec.str(kMCPMethod); m != "" {
+	// A server that has the client ask the model is MCP as well, and a model call.
+	if m := rec.str(kMCPMethod); m != "" && (m == "tools/call" || !rec.modelUse()) {
 		c.Operation = m
 		if m == "tools/call" {
 			c.Kind = schema.KindTool
@@ -122,15 +123,18 @@ func (rec *record) kindOf(c *schema.Call) {
 		c.Kind, c.Operation = schema.KindModel, "chat"
 		return
 	}
-	if rec.hasUsage() && rec.first(modelKeys) != "" {
+	if rec.modelUse() {
 		c.Kind, c.Operation = schema.KindModel, "chat"
 		return
 	}
 	rec.clientKind(c)
 }
 
+// modelUse reports whether a span names a model and says how much of it was used.
+func (rec *record) modelUse() bool { return rec.hasUsage() && rec.first(modelKeys) != "" }
+
 func (rec *record) hasUsage() bool {
-	return rec.hasAny(kInput, kPrompt, kOutput, kCompletion, kInputLLM, kOutputLLM, kInputWords, kOutputWords, kUsage, kOIInput, kOIOutput, kAIInput, kAIPrompt, kAIOutput, kAICompletion, kAITokens, kUsageRaw, kLangfuseUsage)
+	return rec.hasAny(kInput, kPrompt, kOutput, kCompletion, kInputLLM, kOutputLLM, kInputWords, kOutputWords, kUsage, kOIInput, kOIOutput, kAIInput, kAIPrompt, kAIOutput, kAICompletion, kAITokens, kUsageRaw, kLangfuseUsage, kImages, kImagesWords, kPagesWords, kSecondsWords)
 }
 
 // aiKind reads the Vercel AI SDK's operation ids; the outer spans repeat the inner.
@@ -186,7 +190,7 @@ func (rec *record) openInferenceKind(c *schema.Call, k string) {
 		c.Role |= schema.RoleAggregate
 	}
 	// The MCP instrumentation marks plumbing as chains with an MCP method.
-	if m := rec.str(kMCPMethod); m != "" {
+	if m := rec.str(kMCPMethod); m != "" && (m == "tools/call" || !rec.modelUse()) {
 		c.Operation = m
 		c.Kind = schema.KindOther
 		c.Role &^= schema.RoleAggregate

@@ -54,7 +54,9 @@ func (r *Reader) AppendLogs(dst []schema.Call, ld plog.Logs, from Origin, receiv
 				if n, st := countOf(rec, kDurationMS); st == countOK {
 					dur = int64(n) * 1_000_000
 				}
-				c.Start, c.Duration, c.Flags = times(at-dur, at, received)
+				var odd schema.Flags
+				c.Start, c.Duration, odd = times(at-dur, at, received)
+				c.Flags |= odd
 				rec.eventIDs(&c, lr, seen)
 				dst = append(dst, c)
 				dst = rec.readEvent(dst)
@@ -157,8 +159,9 @@ func (rec *record) readEvent(dst []schema.Call) []schema.Call {
 		return dst
 	}
 	p := c.Provider
-	rec.model(c)
-	c.Provider = p
+	if rec.model(c); c.Provider != "bedrock" {
+		c.Provider = p
+	}
 	dst = rec.usage(dst)
 	rec.markTruncated(dst[own:])
 	return dst

@@ -97,8 +97,14 @@ func (rec *record) model(c *schema.Call) {
 		}
 	}
 	// A router prefix or a Bedrock id names the host better than a framework does.
-	if c.Provider == "" || c.Provider == "litellm_proxy" {
+	// So it does than a vendor, whom some clients name wherever his models are hosted.
+	switch c.Provider {
+	case "", "litellm_proxy":
 		c.Provider = providerOfModel(c.Model, c.RequestedModel)
+	case "anthropic", "cohere", "mistral", "meta", "amazon", "ai21":
+		if providerOfModel(c.Model, c.RequestedModel) == "bedrock" {
+			c.Provider = "bedrock"
+		}
 	}
 	if c.Provider == "" {
 		if h := rec.str(kServerAddress); h != "" {

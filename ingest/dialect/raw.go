@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -192,10 +193,10 @@ func payload(b gjson.Result) (usage, bool) {
 	}
 	u := usage{fam: famRaw, why: "raw"}
 	switch {
-	case b.Get("promptTokenCount").Exists() || b.Get("prompt_token_count").Exists() || b.Get("candidatesTokenCount").Exists():
+	case b.Get("promptTokenCount").Exists() || b.Get("prompt_token_count").Exists() || b.Get("candidatesTokenCount").Exists() || b.Get("responseTokenCount").Exists():
 		// Gemini: cached is inside the prompt, thoughts outside the candidates, tool-use prompt outside both.
 		u.in = firstNum(b, "promptTokenCount", "prompt_token_count")
-		u.out = firstNum(b, "candidatesTokenCount", "candidates_token_count")
+		u.out = firstNum(b, "candidatesTokenCount", "candidates_token_count", "responseTokenCount", "response_token_count") // the latter is what live sessions say
 		if u.out.st == countMissing && u.in.st == countOK {
 			u.out = counter{0, countOK}
 		}
@@ -209,7 +210,7 @@ func payload(b gjson.Result) (usage, bool) {
 			u.toolPrompt = total.n - u.in.n - u.out.n - u.reason.n
 		}
 		u.inAudio, u.inImage = modality(b, "promptTokensDetails", "prompt_tokens_details")
-		u.outAudio, u.outImg = modality(b, "candidatesTokensDetails", "candidates_tokens_details")
+		u.outAudio, u.outImg = modality(b, "candidatesTokensDetails", "candidates_tokens_details", "responseTokensDetails", "response_tokens_details")
 		u.readAudio, _ = modality(b, "cacheTokensDetails", "cache_tokens_details")
 		u.tier = b.Get("serviceTier").String() + b.Get("service_tier").String()
 		if u.tier == "" {
@@ -266,6 +267,8 @@ func payload(b gjson.Result) (usage, bool) {
 		u.write = firstNum(b, "input_tokens_details.cache_write_tokens")
 		u.reason = firstNum(b, "output_tokens_details.reasoning_tokens")
 		u.inImage, u.outImg = firstNum(b, "input_tokens_details.image_tokens"), firstNum(b, "output_tokens_details.image_tokens")
+		u.inAudio, u.outAudio = firstNum(b, "input_tokens_details.audio_tokens"), firstNum(b, "output_tokens_details.audio_tokens")
+		u.readAudio = firstNum(b, "input_tokens_details.cached_tokens_details.audio_tokens")
 		u.basis = inclusive
 	case b.Get("input_tokens").Exists() && (b.Get("cache_read_input_tokens").Exists() || b.Get("cache_creation_input_tokens").Exists() || b.Get("cache_creation").Exists() || b.Get("server_tool_use").Exists() || b.Get("iterations").IsArray() || b.Get("service_tier").Exists()):
 		anthropicUsage(&u, b)
@@ -441,6 +444,18 @@ func (rec *record) aiMetadata(b gjson.Result) (usage, bool) {
 			}
 		}
 	}
+	for _, p := range [...]struct{ read, reason string }{
+		{"deepseek.promptCacheHitTokens", ""},
+		{"openrouter.usage.promptTokensDetails.cachedTokens", "openrouter.usage.completionTokensDetails.reasoningTokens"},
+	} {
+		if c := num(b.Get(p.read)); c.st == countOK && !found {
+			set(&u.read, c)
+			u.basis = inclusive
+			if p.reason != "" {
+				set(&u.reason, num(b.Get(p.reason)))
+			}
+		}
+	}
 	if !found {
 		if u.tier == "" {
 			return usage{}, false
@@ -458,19 +473,34 @@ func langfuseUsage(b gjson.Result) (usage, bool) {
 	}
 	u := usage{fam: famRaw, why: "disjoint", basis: exclusive}
 	found := false
+	var inParts, outParts uint64 // that are in input and output too
 	for name, v := range b.Map() {
 		c := num(v)
 		if c.st == countMissing {
 			continue
+		}
+		// Of an answer from another tier the tier's name stands before the parts. Those of flex are
+		// buckets like all others; those of priority are in input and output as well.
+		inWhole := false
+		for _, tier := range namedTiers {
+			side, part, ok := strings.Cut(name, "_"+tier)
+			if !ok || side != "input" && side != "output" {
+				continue
+			}
+			u.tier, inWhole = tier, tier == "priority"
+			name = side + part
+			if inWhole && part == "" {
+				name = ""
+			}
 		}
 		var dst *counter
 		switch {
 		case name == "total":
 			u.total = c
 			continue
-		case name == "input", name == "input_tokens", name == "promptTokens":
+		case name == "input", name == "input_tokens", name == "promptTokens", name == "input_text", name == "input_text_tokens":
 			dst = &u.in
-		case name == "output", name == "output_tokens", name == "completionTokens":
+		case name == "output", name == "output_tokens", name == "completionTokens", name == "output_text", name == "output_text_tokens", strings.HasPrefix(name, "output") && strings.HasSuffix(name, "_prediction_tokens"):
 			dst = &u.out
 		case strings.Contains(name, "creation_1h"), strings.Contains(name, "ephemeral_1h"):
 			dst = &u.w1
@@ -487,8 +517,12 @@ func langfuseUsage(b gjson.Result) (usage, bool) {
 			dst = &u.inAudio
 		case name == "output_audio", name == "output_audio_tokens":
 			dst = &u.outAudio
+		case name == "input_image", name == "input_image_tokens":
+			dst = &u.inImage
+		case name == "output_image", name == "output_image_tokens":
+			dst = &u.outImg
 		default:
-			continue // a tier's label, accepted and rejected predictions
+			continue
 		}
 		found = true
 		if c.st == countInvalid {
@@ -496,14 +530,24 @@ func langfuseUsage(b gjson.Result) (usage, bool) {
 			continue
 		}
 		dst.n, dst.st = dst.n+c.n, countOK
+		switch {
+		case !inWhole:
+		case dst == &u.reason, dst == &u.outAudio, dst == &u.outImg:
+			outParts += c.n
+		default:
+			inParts += c.n
+		}
 	}
+	u.in.n -= min(u.in.n, inParts)
+	u.out.n -= min(u.out.n, outParts)
 	// Buckets beside input are disjoint: make the modalities subsets again.
-	u.in.n += u.inAudio.n
-	u.out.n += u.outAudio.n
+	u.in.n += u.inAudio.n + u.inImage.n
+	u.out.n += u.outAudio.n + u.outImg.n
 	if found && u.out.st == countMissing && u.in.st == countOK {
 		u.out.st = countOK
 	}
-	return u, found
+	zero := u.in.n+u.out.n+u.read.n+u.write.n+u.w5.n+u.w1.n+u.reason.n == 0
+	return u, found && (!zero || u.invalid())
 }
 
 // langchainUsage reads LangChain's usage_metadata, which includes cache in input.
@@ -544,12 +588,39 @@ func details(u *usage, in, out gjson.Result) {
 			}
 		}
 	}
+	// Of an answer from another tier LangChain puts the tier's name before the parts.
+	for _, tier := range namedTiers {
+		if !in.Get(tier).Exists() && !out.Get(tier).Exists() {
+			continue
+		}
+		u.tier = tier
+		for _, f := range [...]struct {
+			dst  *counter
+			of   gjson.Result
+			name string
+		}{{&u.read, in, "_cache_read"}, {&u.write, in, "_cache_creation"}, {&u.reason, out, "_reasoning"}} {
+			if n := num(f.of.Get(tier + f.name)); n.st != countMissing {
+				*f.dst = n
+			}
+		}
+	}
 }
+
+// namedTiers are those whose names stand in the names of counts.
+var namedTiers = [...]string{"flex", "priority"}
 
 // oiOutput reads the whole provider answer that OpenInference keeps: usage, and
 // the response id that is nowhere else.
+//
+// The attribute may as well hold what the model wrote, which is JSON where an application asks
+// for it and may say anything: it is read only in the form of a provider's answer, and only if
+// its counts are those of the span.
 func (rec *record) oiOutput(c *schema.Call, b gjson.Result) (usage, bool) {
-	if !b.Exists() {
+	if !providerAnswer(b) {
+		return usage{}, false
+	}
+	u, ok := oiAnswer(b)
+	if ok && !rec.agrees(&u) {
 		return usage{}, false
 	}
 	if c.ResponseID == "" {
@@ -560,6 +631,28 @@ func (rec *record) oiOutput(c *schema.Call, b gjson.Result) (usage, bool) {
 			}
 		}
 	}
+	return u, ok
+}
+
+// providerAnswer reports whether b has the form of a whole answer, as providers and LangChain
+// give them.
+func providerAnswer(b gjson.Result) bool {
+	objects := func(name string) bool { return b.Get(name).IsArray() && b.Get(name+".0").IsObject() }
+	switch object := b.Get("object").String(); {
+	case strings.HasPrefix(object, "chat.completion"), object == "text_completion", object == "response", object == "list":
+		return true
+	case b.Get("type").String() == "message" && b.Get("role").String() == "assistant" && b.Get("content").IsArray():
+		return true
+	case b.Get("generations.0.0").IsObject(), objects("choices"), objects("candidates"):
+		return true
+	case b.Get("usage_metadata").IsObject() && b.Get("response_metadata").IsObject():
+		return true
+	}
+	r := b.Get("response")
+	return r.IsObject() && providerAnswer(r)
+}
+
+func oiAnswer(b gjson.Result) (usage, bool) {
 	for _, p := range [...]string{"usage", "response.usage", "generations.0.0.message.kwargs.additional_kwargs.usage", "generations.0.0.message.kwargs.response_metadata.usage", "usage_metadata", "usageMetadata"} {
 		if u, ok := answer(b, p); ok {
 			return u, true
@@ -569,4 +662,20 @@ func (rec *record) oiOutput(c *schema.Call, b gjson.Result) (usage, bool) {
 		return langchainUsage(m)
 	}
 	return usage{}, false
+}
+
+// agrees reports whether the counts of an answer, with or without what was cached, are those
+// that the span has beside it.
+func (rec *record) agrees(u *usage) bool {
+	said := rec.oiUsage()
+	cached := u.read.n + max(u.write.n, u.w5.n+u.w1.n)
+	in, out := u.in.n, u.out.n
+	for i := range u.parts { // of the whole answer
+		t := &u.parts[i].tokens
+		in, cached, out = in+t.Input, cached+t.CacheRead+t.CacheWrite5m+t.CacheWrite1h, out+t.Output
+	}
+	ok := func(c counter, most uint64, of ...uint64) bool {
+		return c.st != countOK || c.n == 0 || slices.Contains(of, c.n) || len(u.parts) > 0 && c.n <= most
+	}
+	return ok(said.in, in+cached, in, in+cached, in+u.toolPrompt, in+cached+u.toolPrompt) && ok(said.out, out, out, out+u.reason.n)
 }

@@ -428,7 +428,7 @@ func (rec *record) resolve(c *schema.Call, u *usage) {
 		}
 	} else if u.write.n > 0 {
 		c.Flags |= schema.FlagTTLAssumed
-		if rec.scope == "com.anthropic.claude_code.tracing" { // writes for an hour unless told otherwise
+		if strings.HasPrefix(rec.scope, "com.anthropic.claude_code") { // writes for an hour unless told otherwise
 			t.CacheWrite1h = u.write.n
 		} else {
 			t.CacheWrite5m = u.write.n

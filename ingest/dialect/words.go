@@ -112,8 +112,9 @@ func usageName(name string) key {
 	}
 	s = strings.ToLower(s)
 	has := func(words ...string) bool { return containsAny(s, words...) }
-	// Money, shares, sums of other spans and counts of a part of a run are none of the call's.
-	if has("cost", "price", "usd", "_ratio", "percent", "per_", "_rate", "partial", "aggregat", "total_since", "cumulative") {
+	// Money, shares, sums of other spans, counts of a part of a run, and what was allowed, saved or
+	// asked for are none of the call's.
+	if has("cost", "price", "usd", "_ratio", "percent", "per_", "_rate", "partial", "aggregat", "total_since", "cumulative", "budget", "limit", "max_", "saved", "saving", "storage", "width", "height", "enabled", "remaining", "estimate") {
 		return kNone
 	}
 	if !has("token") {

@@ -3,6 +3,7 @@ package otlp
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -267,6 +268,27 @@ func plainInteger(value []byte) (string, bool) {
 	return `"` + r.Num().String() + `"`, true
 }
 
+// noInteger reads a number that stands as an attribute's integer and is none, or is too large for one: languages
+// whose numbers are all floats write what has no fraction as an integer, whatever its size. It is infinite where it
+// is too large for a float as well.
+func noInteger(key string, value []byte) (float64, bool) {
+	if key != "intValue" && key != "int_value" {
+		return 0, false
+	}
+	text := strings.Trim(string(value), `"`)
+	if len(text) > 400 || strings.Trim(text, "0123456789+-.eE") != "" {
+		return 0, false
+	}
+	if plain, ok := plainInteger(value); ok {
+		text = strings.Trim(plain, `"`)
+	}
+	if _, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	return f, err == nil || errors.Is(err, strconv.ErrRange)
+}
+
 func plainEnum(value []byte, prefix string, names ...string) (string, bool) {
 	if len(value) < 2 || value[0] != '"' {
 		return "", false
@@ -283,7 +305,7 @@ func plainEnum(value []byte, prefix string, names ...string) (string, bool) {
 // scrub appends a value to dst in the form that pdata's decoder reads as the sender meant it. A member that is null or
 // NaN is left out, since in protobuf's JSON null is the same as absent: {"doubleValue": null} becomes a missing value.
 // Infinity becomes a string, control characters are escaped, members without a name are dropped. Integers and enums get
-// the one spelling of several that it takes.
+// the one spelling of several that it takes; a number that is no 64-bit integer becomes a double.
 // The value has been scanned and is at most maxJSONDepth deep.
 func scrub(dst, b []byte) []byte {
 	switch b[0] {
@@ -294,10 +316,19 @@ func scrub(dst, b []byte) []byte {
 			if key == "" || string(value) == "null" || string(value) == "NaN" {
 				return nil
 			}
+			f, beyond := noInteger(key, value)
+			if beyond && math.IsInf(f, 0) {
+				return nil
+			}
 			if !first {
 				dst = append(dst, ',')
 			}
 			first = false
+			if beyond {
+				dst = append(dst, `"doubleValue":`...)
+				dst = strconv.AppendFloat(dst, f, 'g', -1, 64)
+				return nil
+			}
 			dst = scrub(dst, raw)
 			dst = append(dst, ':')
 			if plain, ok := plainValue(key, value); ok {
