@@ -344,6 +344,7 @@ func (l *Loop) Guards(allow func(tenant string) bool) []GuardStatus {
 type LiveStatus struct {
 	directive.Directive
 	Shadow      bool      `json:"shadow,omitempty"`
+	Released    bool      `json:"released,omitempty"` // by hand, until its next rung or window
 	Scoped      string    `json:"scope_text"`
 	Rung        string    `json:"rung"`
 	TriggeredBy time.Time `json:"span_received_at,omitzero"`
@@ -361,7 +362,7 @@ func (l *Loop) Live(allow func(tenant string) bool, guard string, most int) []Li
 		if guard != "" && h.Guard != guard || h.Tenant != "" && !allow(h.Tenant) {
 			continue
 		}
-		s := LiveStatus{Directive: h.Directive, Shadow: h.Shadow, Scoped: h.Scoped, Rung: h.Rung, Leaked: h.leaked}
+		s := LiveStatus{Directive: h.Directive, Shadow: h.Shadow, Released: h.Index >= 0 && h.Index < h.Pardoned, Scoped: h.Scoped, Rung: h.Rung, Leaked: h.leaked}
 		s.org = h.Tenant == ""
 		if h.Received != 0 {
 			s.TriggeredBy = time.UnixMilli(h.Received).UTC()
@@ -387,7 +388,7 @@ func (l *Loop) Release(id, actor, reason string, allow func(string) bool) error 
 	defer l.mu.Unlock()
 	h := l.live[id]
 	if h == nil || h.Tenant != "" && !allow(h.Tenant) || h.Tenant == "" && !allow(schema.AllTenants) {
-		return InputError{Status: 404, Detail: fmt.Sprintf("no directive %q holds; see `flyball guard list`", id)}
+		return InputError{Status: 404, Detail: fmt.Sprintf("no directive %q holds; see `flyball guard live`", id)}
 	}
 	now := time.Now()
 	l.release(h, reason, actor, now)

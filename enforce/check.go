@@ -178,9 +178,7 @@ func (g *Guard) meets(c *directive.Call, criticality string) bool {
 // scopes that apply are looked at; a scope can only make the answer stricter.
 func (l *Loop) weigh(c *directive.Call, now time.Time, asks bool) (weight, error) {
 	l.forget.Rename(c.Tenant, &c.User)
-	if l.o.Teach != nil && c.TraceID != "" {
-		l.o.Teach(c)
-	}
+	l.teach(c)
 	d := l.set.Decide(c, now)
 	w := weight{Decision: d}
 	var ask *ledger.Pending
@@ -217,7 +215,7 @@ func (l *Loop) weigh(c *directive.Call, now time.Time, asks bool) (weight, error
 				if g.Measure == "cost" && g.Mode == "enforce" && !slices.Contains(g.Exempt, d.Criticality) {
 					w.tightest = g.tighter(w.tightest, a, now)
 				}
-				if g.Mode == "warn" || i < 0 || slices.Contains(g.Exempt, d.Criticality) {
+				if g.Mode == "warn" || i < 0 || slices.Contains(g.Exempt, d.Criticality) || l.pardoned(g, a, i) {
 					continue
 				}
 				h := &hit{g, g.rungs[i], a}
@@ -280,6 +278,19 @@ func (l *Loop) weigh(c *directive.Call, now time.Time, asks bool) (weight, error
 		w.org = slices.ContainsFunc(l.policy.Guards, func(g Guard) bool { return g.Name == w.Guard && g.family.Org }) || w.Guard == "kill" && l.kill.Auto
 	}
 	return w, nil
+}
+
+// pardoned reports whether a rung of a guard was released by hand for an account.
+func (l *Loop) pardoned(g *Guard, a *ledger.Account, rung int) bool {
+	h := l.live[directiveID(g, a)]
+	return h != nil && h.Start == a.Start && rung < h.Pardoned
+}
+
+// teach tells who the trace of a call is for.
+func (l *Loop) teach(c *directive.Call) {
+	if l.o.Teach != nil && c.TraceID != "" {
+		l.o.Teach(c)
+	}
 }
 
 // ForTenants is the answer for who may not see what the whole organisation spends.

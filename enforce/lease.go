@@ -212,6 +212,7 @@ func (l *Loop) addPromise(p *promise) error {
 		return nil
 	}
 	l.forgetPromise(p)
+	l.teach(&p.Call)
 	if !p.Posted {
 		if err := l.move(p, 1); err != nil {
 			return err
@@ -459,6 +460,7 @@ func (l *Loop) restoreBook() error {
 		if err := json.Unmarshal(v, p); err != nil {
 			return fmt.Errorf("read lease %s: %w", name, err)
 		}
+		l.teach(&p.Call)
 		if !p.Posted {
 			if err := l.move(p, 1); err != nil {
 				return err

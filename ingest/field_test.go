@@ -450,7 +450,7 @@ func TestLoopIsSeenAndPriced(t *testing.T) {
 }
 
 func TestRunsOfSeveralTraces(t *testing.T) {
-	b := newBench(t, withPrices(fieldPrices), func(_ testing.TB, o *benchOptions) { o.dialect.Attributes = map[string][]string{"run": {"task.id"}} })
+	b := newBench(t, withPrices(fieldPrices), ofTasks)
 	call := func(trace string, cost int, task string) {
 		at := chat("openai", "dime", use(1, 1))
 		if task != "" {

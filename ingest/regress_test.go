@@ -93,8 +93,20 @@ func TestWaitingSurvivesAStop(t *testing.T) {
 			t.Fatalf("after %v: %s, %d calls", down, s.cost, s.model)
 		}
 	}
-	// Usage that comes with the second version of the span waits as well.
+	// So does what has a second version because its root told whose it was.
 	b := newBench(t, withPrices(fieldPrices))
+	td := agent(b)
+	td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).SetParentSpanID(spanID("r"))
+	b.add(td)
+	b.add(b.traces("t", spec{id: "r", name: "root", attrs: map[string]any{"user.id": "ann"}}))
+	b.now += int64(time.Minute)
+	b.resume()
+	b.settle()
+	if s := b.totals(); s.cost.String() != "0.000336" || s.model != 1 {
+		t.Fatalf("after its root and a stop: %s, %d calls", s.cost, s.model)
+	}
+	// Usage that comes with the second version of the span waits as well.
+	b = newBench(t, withPrices(fieldPrices))
 	bare := b.traces("t", spec{id: "a", name: "invoke_agent", end: 0.1, attrs: map[string]any{"gen_ai.operation.name": "invoke_agent"}})
 	b.add(bare)
 	b.add(agent(b))
@@ -187,5 +199,202 @@ func TestLateParentOfAResentSpan(t *testing.T) {
 	}
 	if s := b.totals(); s.model != 1 || s.cost.String() != "0.1" {
 		t.Fatalf("%+v", s)
+	}
+}
+
+// inAnyOrder gives the batches to assemblers in every order, each of them over a stop as well,
+// and has the outcome checked.
+func inAnyOrder(t *testing.T, check func(s totals, lines []schema.Entry) string, batches func(b *bench) []ptrace.Traces) {
+	t.Helper()
+	order := make([]int, len(batches(newBench(t))))
+	for i := range order {
+		order[i] = i
+	}
+	var try func(k int)
+	try = func(k int) {
+		if k < len(order) {
+			for i := k; i < len(order); i++ {
+				order[k], order[i] = order[i], order[k]
+				try(k + 1)
+				order[k], order[i] = order[i], order[k]
+			}
+			return
+		}
+		for _, stop := range []bool{false, true} {
+			b := newBench(t, withPrices(fieldPrices), ofTasks)
+			all := batches(b)
+			for _, i := range order {
+				b.add(all[i])
+				if stop {
+					b.resume()
+				}
+			}
+			b.settle()
+			if wrong := check(b.totals(), b.net()); wrong != "" {
+				t.Fatalf("order %v, stop %v: %s: %+v", order, stop, wrong, b.totals())
+			}
+		}
+	}
+	try(0)
+}
+
+func ofTasks(_ testing.TB, o *benchOptions) { o.dialect.Attributes = map[string][]string{"run": {"task.id"}} }
+
+func wantTotals(model, tool, retries, hidden uint32, cost string) func(totals, []schema.Entry) string {
+	return func(s totals, _ []schema.Entry) string {
+		if s.model != model || s.tool != tool || s.retries != retries || s.hidden != hidden || s.cost.String() != cost {
+			return fmt.Sprintf("want %d model calls, %d tool calls, %d retries, %d hidden, cost %s", model, tool, retries, hidden, cost)
+		}
+		return ""
+	}
+}
+
+func batch(b *bench, specs ...spec) []ptrace.Traces {
+	var out []ptrace.Traces
+	for _, s := range specs {
+		out = append(out, b.traces("t", s))
+	}
+	return out
+}
+
+func answered(id string, in, out int) map[string]any {
+	return with(chat("openai", "two-ten", use(in, out)), "gen_ai.response.id", id)
+}
+
+// Servers that number their answers use a number again, and mocks give each answer the same.
+func TestEqualResponseIDs(t *testing.T) {
+	same := func(scope string, start, end float64, in, out int) spec {
+		return spec{id: fmt.Sprint(scope, start), parent: "r", scope: scope, start: start, end: end, attrs: answered("chatcmpl-771", in, out)}
+	}
+	f := func(want func(totals, []schema.Entry) string, specs ...spec) {
+		t.Helper()
+		inAnyOrder(t, want, func(b *bench) []ptrace.Traces { return batch(b, specs...) })
+	}
+	f(wantTotals(2, 0, 0, 0, "0.009"), same("a", 1, 2, 1000, 100), same("a", 5, 6, 2000, 200))
+	f(wantTotals(3, 0, 0, 0, "0.009"), same("a", 1, 2, 1000, 100), same("a", 2, 3, 1000, 100), same("a", 5, 6, 1000, 100))
+	f(wantTotals(2, 0, 0, 0, "0.009"), same("a", 1, 2, 1000, 100), same("a", 1.5, 3, 2000, 200))
+	// One answer that two emitters tell of, and one whose event comes at its end.
+	f(wantTotals(1, 0, 0, 0, "0.003"), same("a", 1, 2, 1000, 100), same("b", 1.1, 1.9, 1000, 100))
+	f(wantTotals(1, 0, 0, 0, "0.003"), same("a", 1, 2, 1000, 100), spec{id: "e", parent: "r", scope: "b", start: 2.1, end: 2.1, attrs: answered("chatcmpl-771", 1000, 100)})
+}
+
+// What a guard did not let through is no call: no figure and no other guard counts it.
+func TestRefusedCallsAreNoCalls(t *testing.T) {
+	ok := func(id string, start float64) spec {
+		return spec{id: id, parent: "r", start: start, attrs: chat("openai", "two-ten", use(1000, 100))}
+	}
+	refused := spec{id: "x", parent: "r", start: 2, err: "refused", attrs: with(chat("openai", "two-ten", nil), "error.type", "budget_exceeded")}
+	failed := spec{id: "f", parent: "r", start: 1, err: "429", attrs: chat("openai", "two-ten", nil)}
+	inAnyOrder(t, func(s totals, lines []schema.Entry) string {
+		for i := range lines {
+			if e := &lines[i]; e.Failure == schema.Budget && (e.Posting.Kind != schema.KindModel || e.Posting.Status != schema.CostNone || e.Posting.Cost != 0) {
+				return "a refused call is " + e.Posting.Status.String()
+			}
+		}
+		return wantTotals(1, 0, 1, 0, "0.003")(s, lines)
+	}, func(b *bench) []ptrace.Traces { return batch(b, failed, refused, ok("a", 3)) })
+}
+
+// A gateway's records of a client's attempts are attempts of the client's call, though each is
+// below a request of its own.
+func TestRetriesThroughAGateway(t *testing.T) {
+	const client, server = ptrace.SpanKindClient, ptrace.SpanKindServer
+	request := func(id, parent string, kind ptrace.SpanKind, start float64, status int) spec {
+		return spec{id: id, parent: parent, name: "POST", kind: kind, start: start, end: start + 0.9, attrs: map[string]any{"http.request.method": "POST", "http.response.status_code": status, "url.full": "http://gateway/v1/chat/completions"}}
+	}
+	inAnyOrder(t, func(s totals, lines []schema.Entry) string {
+		for i := range lines {
+			if e := &lines[i]; e.Posting.Retries > 0 && (e.Posting.Layer != schema.LayerSDK || e.Posting.Cause != schema.Overloaded) {
+				return fmt.Sprintf("a retry of layer %s after %s", e.Posting.Layer, e.Posting.Cause)
+			}
+		}
+		return wantTotals(1, 0, 1, 0, "0.003")(s, lines)
+	}, func(b *bench) []ptrace.Traces {
+		one := b.traces("t", spec{id: "c", parent: "r", scope: "client", start: 0, end: 3, attrs: chat("openai", "two-ten", use(1000, 100))})
+		two := b.traces("t", request("p1", "c", client, 0.1, 503))
+		three := b.traces("t", request("s1", "p1", server, 0.1, 503), spec{id: "g1", parent: "s1", scope: "gateway", start: 0.2, end: 0.8, err: "503", attrs: chat("openai", "two-ten", nil)})
+		four := b.traces("t", request("p2", "c", client, 1.1, 200), request("s2", "p2", server, 1.1, 200), spec{id: "g2", parent: "s2", scope: "gateway", start: 1.2, end: 1.8, attrs: chat("openai", "two-ten", use(1000, 100))})
+		return []ptrace.Traces{one, two, three, four}
+	})
+}
+
+// What a tool's agent tried again is no hidden attempt of the tool.
+func TestRetriesBelowATool(t *testing.T) {
+	inAnyOrder(t, wantTotals(1, 1, 1, 0, "0.003"), func(b *bench) []ptrace.Traces {
+		return batch(b,
+			spec{id: "tool", parent: "r", end: 9, attrs: map[string]any{"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "research"}},
+			spec{id: "sub", parent: "tool", end: 8, attrs: map[string]any{"gen_ai.operation.name": "invoke_agent"}},
+			spec{id: "a", parent: "sub", start: 1, err: "429", attrs: chat("openai", "two-ten", nil)},
+			spec{id: "b", parent: "sub", start: 2, attrs: chat("openai", "two-ten", use(1000, 100))})
+	})
+}
+
+// A tool that hands work to an agent which has the same tool.
+func TestToolOfAToolsAgent(t *testing.T) {
+	tool := func(id, parent, call string, end float64) spec {
+		return spec{id: id, parent: parent, end: end, attrs: map[string]any{"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "task", "gen_ai.tool.call.id": call}}
+	}
+	agent := spec{id: "sub", parent: "one", end: 8, attrs: map[string]any{"gen_ai.operation.name": "invoke_agent"}}
+	inAnyOrder(t, wantTotals(0, 2, 0, 0, "0"), func(b *bench) []ptrace.Traces {
+		return batch(b, tool("one", "r", "call_1", 9), agent, tool("two", "sub", "call_2", 7))
+	})
+	inAnyOrder(t, wantTotals(0, 1, 0, 0, "0"), func(b *bench) []ptrace.Traces { // one use, told twice
+		return batch(b, tool("one", "r", "call_1", 9), tool("two", "one", "", 7))
+	})
+}
+
+// A span that failed and is sent again as a success takes its word back.
+func TestFailureTakenBack(t *testing.T) {
+	inAnyOrder(t, wantTotals(2, 0, 0, 0, "0.006"), func(b *bench) []ptrace.Traces {
+		return batch(b,
+			spec{id: "a", parent: "r", end: 1, err: "503", attrs: chat("openai", "two-ten", nil)},
+			spec{id: "b", parent: "r", start: 3, attrs: chat("openai", "two-ten", use(1000, 100))},
+			spec{id: "a", parent: "r", end: 2, attrs: chat("openai", "two-ten", use(1000, 100))})
+	})
+}
+
+// One answer that three records in three traces tell of.
+func TestThreeRecordsOfAnAnswer(t *testing.T) {
+	inAnyOrder(t, wantTotals(1, 0, 0, 0, "0.003"), func(b *bench) []ptrace.Traces {
+		var out []ptrace.Traces
+		for i, trace := range []string{"client", "outer", "inner"} {
+			d := float64(i) / 10
+			out = append(out, b.traces(trace, spec{id: "a", start: d, end: 3 - d, attrs: answered("resp-1", 1000, 100)}))
+		}
+		return out
+	})
+}
+
+// A run that is started from another, which is started from a third: all are of one run, whose
+// name comes with the root of the first.
+func TestRunOverLinks(t *testing.T) {
+	linked := func(b *bench, trace, to string) ptrace.Traces {
+		td := b.traces(trace, spec{id: "r", end: 5, attrs: map[string]any{"gen_ai.operation.name": "invoke_agent"}}, spec{id: "c", parent: "r", start: 1, attrs: chat("openai", "two-ten", use(1000, 100))})
+		for i := range td.ResourceSpans().Len() {
+			if sp := td.ResourceSpans().At(i).ScopeSpans().At(0).Spans().At(0); to != "" && sp.ParentSpanID().IsEmpty() {
+				sp.Links().AppendEmpty().SetTraceID(traceID(to))
+			}
+		}
+		return td
+	}
+	for _, name := range []string{"task.id", "gcp.vertex.agent.invocation_id", ""} {
+		want := "run-1"
+		if name == "" {
+			want = schema.TraceID(traceID("main")).String()
+		}
+		inAnyOrder(t, func(s totals, lines []schema.Entry) string {
+			for i := range lines {
+				if run := lines[i].Posting.Identity[schema.Run]; run != want {
+					return fmt.Sprintf("%s: a span of trace %s is of run %s", name, lines[i].Trace, run)
+				}
+			}
+			return ""
+		}, func(b *bench) []ptrace.Traces {
+			root := spec{id: "r", end: 9, attrs: map[string]any{"gen_ai.operation.name": "invoke_agent"}}
+			if name != "" {
+				root.attrs[name] = "run-1"
+			}
+			return []ptrace.Traces{b.traces("main", root), b.traces("main", spec{id: "c", parent: "r", start: 1, attrs: chat("openai", "two-ten", use(1000, 100))}), linked(b, "sub", "main"), linked(b, "subsub", "sub")}
+		})
 	}
 }

@@ -238,7 +238,7 @@ func TestBucketsOfLangfuse(t *testing.T) {
 		t.Helper()
 		wantCost(t, read1(t, spec{attrs: with(langfuse(model, usage), more...)}), want, 0)
 	}
-	f("0.044245", "painter", `{"input":0,"output":0,"total":1263,"input_text_tokens":13,"input_image_tokens":194,"output_image_tokens":1056}`)        // 13 × 5 + 194 × 10 + 1056 × 40
+	f("0.044245", "painter", `{"input":0,"output":0,"total":1263,"input_text_tokens":13,"input_image_tokens":194,"output_image_tokens":1056}`)          // 13 × 5 + 194 × 10 + 1056 × 40
 	f("0.005552", "voice", `{"input":0,"output":0,"input_text_tokens":100,"input_audio_tokens":50,"output_text_tokens":50,"output_audio_tokens":43.0}`) // 100 × 4 + 50 × 32 + 50 × 16 + 43 × 64
 	f("0.00495", "three", `{"input":1000,"output":50,"output_accepted_prediction_tokens":40,"output_rejected_prediction_tokens":40}`)
 	f("0.0018", "three", `{"input":0,"output":0}`, "gen_ai.usage.input_tokens", 500, "gen_ai.usage.output_tokens", 20)

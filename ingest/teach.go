@@ -8,8 +8,9 @@ import (
 	"github.com/flyball/flyball/schema"
 )
 
-// teachable are the dimensions that a limiter may tell of a trace.
-var teachable = []schema.Dim{schema.Run, schema.User, schema.Feature, schema.Workflow, schema.Agent, schema.Mode}
+// teachable are the dimensions that a limiter may tell of a trace: not the agent, of which a
+// trace has several.
+var teachable = []schema.Dim{schema.Run, schema.User, schema.Feature, schema.Workflow, schema.Mode}
 
 // maxTaught is how many traces are remembered that limiters told of; the oldest go.
 const maxTaught = 100_000

@@ -112,7 +112,9 @@ func guardLiveCommand(g *global) *cobra.Command {
 			rows := rowsOf(d, "live")
 			for _, r := range rows {
 				r["mode"] = "enforce"
-				if r["shadow"] == true {
+				if r["released"] == true {
+					r["mode"] = "released"
+				} else if r["shadow"] == true {
 					r["mode"] = "warn"
 				}
 			}

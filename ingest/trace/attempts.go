@@ -92,17 +92,32 @@ func (t *trace) sameStep(l, o *line) bool {
 	if o == l {
 		return true
 	}
-	if o.state == stateAggregate || o.state == stateDuplicate || o.state == stateElsewhere || o.near > 0 && o.kind == schema.KindModel {
+	if o.refused() || o.state == stateAggregate || o.state == stateDuplicate || o.state == stateElsewhere || o.near > 0 && o.kind == schema.KindModel {
 		return false
 	}
 	if l.kind.ModelLike() {
 		// Another model or provider is a fallback; another kind of call is not.
-		return o.kind == l.kind && o.parent == l.parent && (l.args == 0 || o.args == 0 || l.args == o.args)
+		return o.kind == l.kind && (o.parent == l.parent || t.step(o) == t.step(l)) && (l.args == 0 || o.args == 0 || l.args == o.args)
 	}
 	if o.kind != l.kind || o.target != l.target || o.args != l.args {
 		return false
 	}
 	return o.parent == l.parent || l.args != 0
+}
+
+// plumbing is what carries a call from one process to another.
+func (l *line) plumbing() bool {
+	return l.role&(schema.RoleHTTP|schema.RoleClient|schema.RoleServer) != 0 && l.role&schema.RoleAggregate == 0 && l.kind != schema.KindTool && !l.kind.ModelLike()
+}
+
+// step is the span that a call was made for: the nearest above it that is more than plumbing,
+// so that a gateway's records of a client's attempts are attempts of one step.
+func (t *trace) step(l *line) schema.SpanID {
+	id := l.parent
+	for j := l.up; j >= 0 && t.lines[j].plumbing() && t.lines[j].parent != (schema.SpanID{}); j = t.lines[j].up {
+		id = t.lines[j].parent
+	}
+	return id
 }
 
 // retryable also takes 409, which SDKs retry as a lock conflict.
@@ -115,6 +130,11 @@ func (t *trace) retryable(l *line) bool {
 func (t *trace) layer(l, f *line) schema.Layer {
 	if l.role&schema.RoleHTTP != 0 && l.kind == schema.KindHTTP && l.role&schema.RoleModelHost != 0 {
 		return schema.LayerSDK
+	}
+	if l.parent != f.parent && l.kind.ModelLike() { // requests of one call
+		if j := t.find(t.step(l), 0); j >= 0 && t.lines[j].kind.ModelLike() {
+			return schema.LayerSDK
+		}
 	}
 	if !l.kind.ModelLike() {
 		lo, hi := t.near(t.find(l.span, l.part))
@@ -167,7 +187,9 @@ func (t *trace) hidden(i int32, c *schema.Call) (uint32, schema.Failure) {
 			switch {
 			case o.kind == schema.KindTool:
 			case o.kind.ModelLike():
-				models = append(models, k)
+				if l.kind.ModelLike() {
+					models = append(models, k)
+				}
 			case o.role&schema.RoleHTTP != 0:
 				https = append(https, k)
 			default:

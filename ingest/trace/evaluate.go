@@ -2,6 +2,7 @@ package trace
 
 import (
 	"slices"
+	"time"
 
 	"github.com/flyball/flyball/schema"
 )
@@ -21,7 +22,7 @@ func (a *Assembler) evaluate(t *trace, i int32, c *schema.Call, p *schema.Postin
 		return a.evaluatePart(t, i, c, p)
 	}
 	switch {
-	case l.role&schema.RoleNotCounted != 0:
+	case l.role&schema.RoleNotCounted != 0, l.refused():
 		return stateNone
 	case l.role&schema.RoleRefinesParent != 0:
 		return a.evaluateAnswer(t, i, c, p)
@@ -41,6 +42,12 @@ func (a *Assembler) evaluate(t *trace, i int32, c *schema.Call, p *schema.Postin
 		p.Attempt, p.Layer, p.Cause, p.Retries = c.Delivery, schema.LayerQueue, schema.UnknownFailure, 1
 	}
 	return stateNone
+}
+
+// refused reports whether a guard did not let the call through: nobody was asked, so that it
+// is no call, neither in a figure nor for another guard.
+func (l *line) refused() bool {
+	return l.failure == schema.Budget && l.usage != schema.UsageKnown && l.callable()
 }
 
 // evaluatePart prices a further inference of an answer, which counts as no call.
@@ -369,10 +376,11 @@ func (t *trace) outerTool(i int32) int32 {
 	l := &t.lines[i]
 	for j := l.up; j >= 0; j = t.lines[j].up {
 		o := &t.lines[j]
-		if o.kind == schema.KindTool && o.role&schema.RoleNotCounted == 0 && (o.target == l.target || l.response != 0 && o.response == l.response) {
+		other := l.response != 0 && o.response != 0 && o.response != l.response // another use of the tool, by an agent that has it too
+		if o.kind == schema.KindTool && o.role&schema.RoleNotCounted == 0 && !other && (o.target == l.target || l.response != 0 && o.response == l.response) {
 			return j
 		}
-		if o.kind.ModelLike() {
+		if o.kind.ModelLike() || o.kind == schema.KindAgent {
 			break
 		}
 	}
@@ -389,7 +397,7 @@ func (t *trace) outerTool(i int32) int32 {
 	return -1
 }
 
-// sameAnswer finds the line that counts instead of l: another span with the same
+// sameAnswer finds the line that counts instead of l: another record with the same
 // response id, or an overlapping twin of another instrumentation with the same
 // model and counts below the same parent. Lines above or below l are not meant.
 func (t *trace) sameAnswer(i int32) (dup int32, twin bool) {
@@ -404,7 +412,7 @@ func (t *trace) sameAnswer(i int32) (dup int32, twin bool) {
 		if j == i || !o.kind.ModelLike() || !o.callable() || o.near > 0 {
 			continue
 		}
-		same := l.response != 0 && o.response == l.response
+		same := l.sameRecord(o)
 		byShape := !same && l.shape != 0 && o.shape == l.shape && o.scope != l.scope && o.parent == l.parent && (l.response == 0 || o.response == 0) && o.start < l.end && l.start < o.end
 		if !same && !byShape || t.above(i, j) || t.above(j, i) {
 			continue
@@ -417,6 +425,29 @@ func (t *trace) sameAnswer(i int32) (dup int32, twin bool) {
 		return -1, false
 	}
 	return best, twin
+}
+
+// eventSlack is how far from a call the event may lie that tells of it.
+const eventSlack = int64(time.Second)
+
+// sameRecord reports whether two lines with one response id tell of one answer. Servers that
+// number their answers, or give all the same id, use an id again: then the two are apart in
+// time, or one emitter says two different things of them.
+func (l *line) sameRecord(o *line) bool {
+	if l.response == 0 || o.response != l.response {
+		return false
+	}
+	if (l.role|o.role)&schema.RoleStreamEnd != 0 { // which comes after it
+		return true
+	}
+	slack := int64(0)
+	if l.start == l.end || o.start == o.end {
+		slack = eventSlack
+	}
+	if o.start >= l.end+slack || l.start >= o.end+slack {
+		return false
+	}
+	return o.scope != l.scope || o.shape == l.shape || o.usage != schema.UsageKnown || l.usage != schema.UsageKnown
 }
 
 // streamEnd finds the record that tells what came of the stream that l opened, -1 for none.

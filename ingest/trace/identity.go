@@ -1,6 +1,8 @@
 package trace
 
 import (
+	"slices"
+
 	"github.com/flyball/flyball/schema"
 )
 
@@ -74,27 +76,105 @@ func (a *Assembler) identity(t *trace, i int32, c *schema.Call, id *schema.Ident
 	}
 }
 
-// runOfTrace is the run of a trace without a run attribute: the one its root's
-// links point to, else the trace itself.
+// runOfTrace is the run of a trace without a run attribute: that of the trace which its
+// root's link points to, whose own may be that of another, else the trace itself.
 func (a *Assembler) runOfTrace(t *trace) string {
-	if t.root >= 0 {
-		r := &t.lines[t.root]
-		c := r.cur
-		if c == nil {
-			if schema.DecodeCall(r.call, &a.s.other) != nil {
-				return t.id()
-			}
-			c = &a.s.other
+	at := t
+	for range maxLinks {
+		root := a.rootCall(at)
+		if root == nil {
+			break
 		}
-		if c.Link != (schema.TraceID{}) {
-			link := c.Link
-			if linked, err := a.open(t.key.tenant, link, a.now, false); err == nil && linked != nil && linked.level[schema.Run] != "" {
-				return linked.level[schema.Run]
-			}
+		if at != t && root.Identity[schema.Run] != "" {
+			return root.Identity[schema.Run]
+		}
+		if root.Link == (schema.TraceID{}) {
+			break
+		}
+		link := root.Link
+		linked, err := a.open(t.key.tenant, link, a.now, false)
+		if err != nil || linked == nil || linked == t {
 			return link.String()
 		}
+		if run := linked.level[schema.Run]; run != "" {
+			return run
+		}
+		at = linked
 	}
-	return t.id()
+	return at.id()
+}
+
+// maxLinks is over how many traces a run is looked for, and given on.
+const maxLinks = 16
+
+// rootCall is the call of a trace's root, nil where there is none. It is valid until the
+// next call is decoded.
+func (a *Assembler) rootCall(t *trace) *schema.Call {
+	if t.root < 0 {
+		return nil
+	}
+	r := &t.lines[t.root]
+	if r.cur != nil {
+		return r.cur
+	}
+	if schema.DecodeCall(r.call, &a.s.other) != nil {
+		return nil
+	}
+	return &a.s.other
+}
+
+// linkIndex knows which traces link to a trace, so that they follow its run when that comes
+// or changes. The oldest are forgotten.
+type linkIndex struct {
+	of   map[traceKey][]schema.TraceID
+	ring []traceKey
+	at   int
+}
+
+// maxLinkers is how many links are remembered, linkersEach how many to one trace.
+const (
+	maxLinkers  = 50_000
+	linkersEach = 1000
+)
+
+func (x *linkIndex) add(target traceKey, from schema.TraceID) {
+	list := x.of[target]
+	if len(list) == linkersEach || slices.Contains(list, from) {
+		return
+	}
+	if x.of == nil {
+		x.of = map[traceKey][]schema.TraceID{}
+	}
+	if len(x.ring) < maxLinkers {
+		x.ring = append(x.ring, target)
+	} else {
+		old := x.ring[x.at]
+		if x.of[old] = x.of[old][1:]; len(x.of[old]) == 0 {
+			delete(x.of, old)
+		}
+		x.ring[x.at] = target
+		x.at = (x.at + 1) % maxLinkers
+	}
+	x.of[target] = append(x.of[target], from)
+}
+
+// queueLinkers has the traces that link to t follow its run.
+func (a *Assembler) queueLinkers(t *trace, depth int) {
+	if a.quiet || depth == maxLinks {
+		return
+	}
+	for _, id := range a.links.of[t.key] {
+		o, err := a.open(t.key.tenant, id, a.now, false)
+		if err != nil || o == nil || o == t {
+			continue
+		}
+		for j := max(0, len(o.lines)-maxRekey); j < len(o.lines); j++ {
+			if o.lines[j].role&schema.RoleRunFromOperator == 0 {
+				a.queue(o, int32(j))
+			}
+		}
+		a.queueLinkers(o, depth+1)
+	}
 }
 
 func (t *trace) id() string {

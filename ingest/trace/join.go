@@ -55,7 +55,9 @@ func (x *joinIndex) of(id uint64) *[2]joinRef {
 
 func (x *joinIndex) at(n uint32) *answer { return &x.all[n/joinBlock][n%joinBlock] }
 
-func (x *joinIndex) add(id uint64, r joinRef) {
+// add notes that a line has an id. Of more lines than there is room for the innermost goes,
+// which is returned if it was known before: what stays may be what it is another record of.
+func (x *joinIndex) add(id uint64, r joinRef) (gone joinRef) {
 	n, known := x.byID[id]
 	if !known {
 		if n = x.n; n < maxJoins {
@@ -75,9 +77,17 @@ func (x *joinIndex) add(id uint64, r joinRef) {
 	for i := range refs {
 		if o := &refs[i]; o.trace == r.trace && o.span == r.span || o.start == 0 {
 			*o = r
-			return
+			return gone
 		}
 	}
+	innermost := &refs[0]
+	if inner(&refs[1], innermost) {
+		innermost = &refs[1]
+	}
+	if inner(innermost, &r) {
+		gone, *innermost = *innermost, r
+	}
+	return gone
 }
 
 // joined looks for the client's line of a call that a gateway recorded in a trace
@@ -91,7 +101,9 @@ func (a *Assembler) joined(t *trace, i int32, c *schema.Call) string {
 	}
 	id, me := a.joinRef(t, i, c)
 	if !a.quiet {
-		a.joins.add(id, me)
+		if gone := a.joins.add(id, me); gone.start != 0 {
+			a.queueJoined(t.key.tenant, &gone)
+		}
 	}
 	for _, o := range *a.joins.of(id) { // a copy: a trace that is opened adds its own
 		if o.start == 0 || o.trace == t.key.id || o.shape != me.shape || o.start > me.end || me.start > o.end || abs(o.start-me.start) > joinWithin {

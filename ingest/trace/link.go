@@ -119,6 +119,14 @@ func (a *Assembler) attach(t *trace, k, up int32) {
 	t.lines[up].first = k
 	a.addCounts(t, up, lk, 1)
 	a.queueTree(t, k)
+	if t.failures > 0 && (t.lines[up].plumbing() || lk.plumbing()) { // what is tried again beyond it may be found now
+		lo, hi := t.near(k)
+		for j := lo; j < hi; j++ {
+			if t.lines[j].kind.ModelLike() {
+				a.queue(t, j)
+			}
+		}
+	}
 }
 
 // self is what a line itself adds to the counters above it.
@@ -205,6 +213,17 @@ func (a *Assembler) stateChanged(t *trace, i int32, before, now lineState) {
 	if l.part > 0 {
 		return
 	}
+	if l.kind.ModelLike() && before != stateNew && (before == stateAggregate) != (now == stateAggregate) {
+		for k := l.first; k >= 0; k = t.lines[k].sib {
+			a.queueTree(t, k)
+		}
+		lo, hi := t.near(i)
+		for j := lo; j < hi; j++ {
+			if o := &t.lines[j]; j != i && (o.response != 0 && o.response == l.response || o.shape != 0 && o.shape == l.shape) {
+				a.queue(t, j)
+			}
+		}
+	}
 	counts := func(s lineState) bool { return s != stateDuplicate && s != stateElsewhere && s != stateAggregate }
 	attempts := t.failures > 0 && before != stateNew && counts(before) != counts(now) && l.callable()
 	if t.parts == 0 && !attempts {
@@ -255,6 +274,10 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 	}
 	if i == t.root && c.Link != (schema.TraceID{}) {
 		changed = true
+		a.links.add(traceKey{t.key.tenant, c.Link}, t.key.id)
+	}
+	if changed || i == t.root {
+		a.queueLinkers(t, 0)
 	}
 	if changed && len(t.lines) > 1 {
 		// A name that comes after thousands of calls is given to the newest of

@@ -162,7 +162,7 @@ func (a *Assembler) restore(t *trace, version uint32, received int64, settled bo
 	copy(buf[n:], post)
 	a.bytes += int64(len(buf) - len(l.call) - len(l.post))
 	l.call, l.post = buf[:n:n], buf[n:]
-	l.settled = settled || received*1e6+int64(a.o.Settle) <= now
+	l.settled = settled || !l.timed && received*1e6+int64(a.o.Settle) <= now
 	a.describe(l, c)
 	l.state = t.stateOf(&p)
 	l.attempt = p.Attempt

@@ -74,6 +74,7 @@ type Assembler struct {
 	before   uint64     // log position before the record being appended
 	quiet    bool       // restoring: nothing is queued
 	joins    joinIndex
+	links    linkIndex
 	spare    spareLines
 	now      int64              // of the call in progress
 	forget   *schema.Forgetting // whose id is to come in nowhere; nil is nobody
@@ -398,9 +399,7 @@ func (a *Assembler) merge(t *trace, i int32, c *schema.Call, res *Result) error 
 		return nil
 	}
 	res.Merged++
-	if l.failure != schema.NoFailure {
-		t.failures--
-	}
+	failed := l.failure != schema.NoFailure
 	a.detach(t, i)
 	l = &t.lines[i]
 	a.describe(l, &merged)
@@ -414,6 +413,9 @@ func (a *Assembler) merge(t *trace, i int32, c *schema.Call, res *Result) error 
 		a.place(t, i)
 	}
 	a.spread(t, i, &merged)
+	if failed { // what it failed as decided about others until now
+		t.failures--
+	}
 	a.queue(t, i)
 	return nil
 }
