@@ -86,6 +86,7 @@ type Pipeline struct {
 	samples  atomic.Int64 // samples that are not in ClickHouse
 	writer   *writer
 	needless wal.Position  // nobody needs the log before it; tick's own
+	recent   []checkpointed // checkpoints of the last time, the oldest first; guarded by saving
 	followed atomic.Uint64 // the follower does not need the log before it
 
 	stop   context.CancelFunc
@@ -273,6 +274,7 @@ func (p *Pipeline) recover() error {
 	if checkpoint > p.log.End() || wal.Position(confirmed[1]) > p.log.End() {
 		return fmt.Errorf("recover: the local store is ahead of the log (%d, %d > %d); was the wal directory replaced?", checkpoint, confirmed[1], p.log.End())
 	}
+	p.recent = append(p.recent, checkpointed{time.Now().UnixNano(), uint64(checkpoint)})
 	p.chunk.number = confirmed[0] + 1
 	if p.writer, err = newWriter(p, confirmed); err != nil {
 		return err
@@ -463,6 +465,9 @@ func (p *Pipeline) checkpoint(now int64, all bool) error {
 			return err
 		}
 	}
+	if p.forget.Load() == nil && !p.pressed() {
+		safe = p.replayedAgain(now, safe, end)
+	}
 	b := p.store.NewBatch()
 	if err := b.Put(keyCheckpoint, binary.AppendUvarint(binary.AppendUvarint(nil, safe), uint64(p.asm.Recorded()))); err != nil {
 		return err
@@ -474,6 +479,28 @@ func (p *Pipeline) checkpoint(now int64, all bool) error {
 	p.needless = needless
 	p.asm.Shrink()
 	return nil
+}
+
+// A start replays what was logged in the last time, saved or not, so that what is only in
+// memory of it is there again: which answers were recorded, in case another record of one
+// comes in another trace.
+const (
+	replayFor   = int64(time.Minute)
+	replayBytes = 8 << 20
+)
+
+type checkpointed struct {
+	at   int64 // unix ns
+	safe uint64
+}
+
+// replayedAgain is the position from which a start replays, where all before safe is saved.
+func (p *Pipeline) replayedAgain(now int64, safe, end uint64) uint64 {
+	p.recent = append(p.recent, checkpointed{now, safe})
+	for len(p.recent) > 1 && (now-p.recent[0].at > replayFor || end-p.recent[0].safe > replayBytes) {
+		p.recent = p.recent[1:]
+	}
+	return p.recent[0].safe
 }
 
 // Traces takes spans in. It returns after the fsync that covers them.

@@ -381,6 +381,12 @@ func TestCheckpointAfterReplay(t *testing.T) {
 	r.restart() // saves everything
 	r.send(chats(100, 200, nil))
 	r.drain()
+	r.p.saving.Lock()
+	r.p.recent = nil // a minute later
+	r.p.saving.Unlock()
+	if err := r.p.checkpoint(time.Now().UnixNano(), true); err != nil {
+		t.Fatal(err)
+	}
 	before := position(r.stored(keyCheckpoint), 1)[0]
 	if before == 0 {
 		t.Fatal("no checkpoint")
@@ -394,6 +400,40 @@ func TestCheckpointAfterReplay(t *testing.T) {
 	}
 	r.drain()
 	r.spans(200)
+}
+
+// TestRecordsOfOneAnswerOverAStop: the client's record is saved and out of memory when the
+// gateway's comes after a stop, or after a crash.
+func TestRecordsOfOneAnswerOverAStop(t *testing.T) {
+	t.Parallel()
+	f := func(again func(*rig)) {
+		t.Helper()
+		r := newRig(t, func(o *Options) { o.MaxOpen = 1 })
+		start := time.Now().Add(-time.Minute)
+		record := func(trace byte, from, to time.Duration) ptrace.Traces {
+			td := chats(0, 1, func(_ int, sp ptrace.Span) {
+				sp.SetTraceID(pcommon.TraceID{15: trace})
+				sp.SetStartTimestamp(pcommon.NewTimestampFromTime(start.Add(from)))
+				sp.SetEndTimestamp(pcommon.NewTimestampFromTime(start.Add(to)))
+				sp.Attributes().PutStr("gen_ai.response.id", "resp-1")
+			})
+			return td
+		}
+		r.send(record(1, 0, 3*time.Second))
+		r.drain()
+		if err := r.p.checkpoint(time.Now().UnixNano(), true); err != nil {
+			t.Fatal(err)
+		}
+		again(r)
+		r.send(record(2, time.Second, 2*time.Second))
+		r.drain()
+		r.spans(2)
+		if n := r.one("SELECT sum(sign * toInt64(model_calls)) FROM journal"); n != 1 {
+			t.Errorf("one answer counts as %d calls", n)
+		}
+	}
+	f((*rig).restart)
+	f((*rig).crash)
 }
 
 func (r *rig) stored(name string) []byte {
