@@ -208,7 +208,7 @@ func (p *sampler) point(s *schema.Sample, temporality schema.Temporality, attrs 
 			s.Limiter = text(name)
 		}
 	}
-	s.Provider, s.Model, s.Tool = provider(text("gen_ai.provider.name", "gen_ai.system")), text("gen_ai.request.model"), text("gen_ai.tool.name")
+	s.Provider, s.Model, s.Tool = schema.Provider(text("gen_ai.provider.name", "gen_ai.system")), text("gen_ai.request.model"), text("gen_ai.tool.name")
 	s.Dimension, s.Error = text("flyball.limiter.dimension"), text("error.type")
 	s.State = strings.ReplaceAll(strings.ToLower(text("flyball.limiter.breaker.state")), "-", "_")
 	if n, err := strconv.ParseUint(text("http.response.status_code"), 10, 16); err == nil && n >= 100 && n < 600 {
