@@ -83,23 +83,31 @@ func explainPriceCommand(g *global) *cobra.Command {
 				}
 			}
 		}
+		// Calls are recorded under the canonical name, so the question is asked under it.
+		provider := schema.Provider(args[0])
+		if provider == "" {
+			return usageError{fmt.Errorf("provider %q is a framework or a word for none, which no call is billed by; name the host that bills, e.g. openai", args[0])}
+		}
 		cat, _, err := g.catalogue()
 		if err != nil {
 			return err
 		}
-		q := price.Query{Tenant: tenant, Provider: args[0], Model: args[1], Tier: tier, Start: when.UnixNano(), Kind: schema.KindModel, Usage: schema.UsageKnown, Tokens: &tok, Units: &units}
+		q := price.Query{Tenant: tenant, Provider: provider, Model: args[1], Tier: strings.ToLower(tier), Start: when.UnixNano(), Kind: schema.KindModel, Usage: schema.UsageKnown, Tokens: &tok, Units: &units}
 		r, steps := cat.Explain(&q)
 		w := cmd.OutOrStdout()
 		if g.json {
-			out := map[string]any{"status": r.Status.String(), "cost_usd": nil, "exposure_usd": r.Exposure, "price_id": r.PriceID, "steps": steps, "flags": r.Flags.Names(), "currency": r.Currency, "amount": r.Amount}
+			out := map[string]any{"provider": provider, "model": args[1], "status": r.Status.String(), "cost_usd": nil, "exposure_usd": r.Exposure, "price_id": r.PriceID, "steps": steps, "flags": r.Flags.Names(), "currency": r.Currency, "amount": r.Amount}
 			if r.Status == schema.CostPriced || r.Status == schema.CostFree {
 				out["cost_usd"] = r.Cost
 			}
 			return json.NewEncoder(w).Encode(out)
 		}
+		if provider != args[0] {
+			fmt.Fprintf(w, "provider %s is recorded as %s\n", args[0], provider)
+		}
 		if r.Status == schema.CostUnpriced {
-			fmt.Fprintf(w, "%s/%s has no price at %s: unpriced, which is not free\n", args[0], args[1], when.UTC().Format(time.RFC3339))
-			if near := cat.Nearest(args[0], args[1], 3); len(near) > 0 {
+			fmt.Fprintf(w, "%s/%s has no price at %s: unpriced, which is not free\n", provider, args[1], when.UTC().Format(time.RFC3339))
+			if near := cat.Nearest(provider, args[1], 3); len(near) > 0 {
 				fmt.Fprintf(w, "listed names that look like it: %s\n", strings.Join(near, ", "))
 			}
 			fmt.Fprintf(w, "a guard counts %s USD for it\n", r.Exposure)
@@ -151,9 +159,9 @@ func importPricesCommand(*global) *cobra.Command {
 		for _, r := range rejected {
 			fmt.Fprintln(cmd.ErrOrStderr(), "not taken: "+r.String())
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%d price lines would be taken, %d would not; add the file to prices.files to use it\n", len(cat.List("")), len(rejected))
+		fmt.Fprintf(cmd.OutOrStdout(), "%d price lines would be taken, %d rows not as they are written; add the file to prices.files to use it\n", len(cat.List("")), len(rejected))
 		if len(rejected) > 0 {
-			return fmt.Errorf("%d rows of %s cannot be trusted", len(rejected), args[0])
+			return fmt.Errorf("%d rows of %s are not taken as they are written, for the reasons above", len(rejected), args[0])
 		}
 		return nil
 	}}

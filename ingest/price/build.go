@@ -1,12 +1,16 @@
 package price
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"math/big"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/flyball/flyball/schema"
 )
 
 type level int
@@ -35,6 +39,7 @@ func newTable(lvl level) *table {
 
 // add lists a line under its names; within a table later rows win.
 func (t *table) add(l *line) {
+	l.level = t.level
 	for _, m := range l.row.Models {
 		m = strings.ToLower(m)
 		if !strings.Contains(m, "*") {
@@ -72,6 +77,44 @@ func (b *builder) reject(source, row, format string, args ...any) {
 	b.rejected = append(b.rejected, Rejection{source, row, fmt.Sprintf(format, args...)})
 }
 
+// source is one price file that was read.
+type source struct {
+	file  *File
+	name  string
+	level level
+}
+
+// build takes the files in, later ones over earlier ones. Rates of exchange come first,
+// since a line may be in a currency whose rate stands in another file.
+func (b *builder) build(sources ...source) *Catalogue {
+	for _, s := range sources {
+		b.rates(s.file, s.name)
+	}
+	for _, s := range sources {
+		b.add(s.file, s.name, s.level)
+	}
+	return b.finish()
+}
+
+// rates takes the rates of exchange of a file, the newest first.
+func (b *builder) rates(f *File, source string) {
+	for i, x := range f.FX {
+		at, err := parseTime(x.AsOf)
+		rate, ok := new(big.Rat).SetString(x.Rate)
+		if err != nil || !ok || strings.ContainsAny(x.Rate, "eE/") || rate.Sign() <= 0 || x.To != "USD" || len(x.From) != 3 {
+			b.reject(source, fmt.Sprintf("fx %d", i+1), "want {from: CNY, to: USD, rate: \"0.14\", as_of: 2026-09-01}")
+			continue
+		}
+		list := b.cat.fx[x.From]
+		at0, same := slices.BinarySearchFunc(list, at, func(r fxRate, at int64) int { return cmp.Compare(at, r.asOf) })
+		if same {
+			list[at0].rate = rate
+			continue
+		}
+		b.cat.fx[x.From] = slices.Insert(list, at0, fxRate{at, rate})
+	}
+}
+
 // add takes a file in; everything it can use of it.
 func (b *builder) add(f *File, source string, lvl level) {
 	t := newTable(lvl)
@@ -82,7 +125,7 @@ func (b *builder) add(f *File, source string, lvl level) {
 			d, ok := new(big.Rat).SetString(tf.Discount)
 			if !ok || strings.ContainsAny(tf.Discount, "eE/") || d.Sign() < 0 || d.Cmp(big.NewRat(1, 1)) > 0 {
 				b.reject(source, "tenant "+tenant, "discount %q: want a decimal from 0 to 1, e.g. \"0.10\" for ten percent", tf.Discount)
-			} else if d.Sign() > 0 {
+			} else if delete(b.cat.discount, tenant); d.Sign() > 0 {
 				b.cat.discount[tenant] = d.Sub(big.NewRat(1, 1), d)
 			}
 		}
@@ -97,49 +140,88 @@ func (b *builder) add(f *File, source string, lvl level) {
 			b.reject(source, fmt.Sprintf("alias %d", i+1), "want provider, model and is: {provider, model}")
 			continue
 		}
-		a.Provider = strings.ToLower(a.Provider)
-		to := [2]string{strings.ToLower(a.Is.Provider), a.Is.Model}
-		if to[0] == "" {
-			to[0] = a.Provider
+		from, err := canonical(a.Provider)
+		to := from
+		if err == nil && a.Is.Provider != "" {
+			to, err = canonical(a.Is.Provider)
 		}
-		b.cat.aliases[[3]string{a.Tenant, a.Provider, strings.ToLower(a.Model)}] = to
+		if err != nil {
+			b.reject(source, fmt.Sprintf("alias %d", i+1), "%v", err)
+			continue
+		}
+		b.cat.aliases[[3]string{a.Tenant, from, strings.ToLower(a.Model)}] = [2]string{to, a.Is.Model}
 		b.cat.aliases[[3]string{a.Tenant, "", ""}] = [2]string{} // marks tenants that have aliases
 	}
 	for p, to := range f.Fallback {
-		b.cat.fallback[p] = to
-	}
-	for i, x := range f.FX {
-		at, err := parseTime(x.AsOf)
-		rate, ok := new(big.Rat).SetString(x.Rate)
-		if err != nil || !ok || strings.ContainsAny(x.Rate, "eE/") || rate.Sign() <= 0 || x.To != "USD" || len(x.From) != 3 {
-			b.reject(source, fmt.Sprintf("fx %d", i+1), "want {from: CNY, to: USD, rate: \"0.14\", as_of: 2026-09-01}")
-			continue
+		names := make([]string, len(to))
+		for i := range to {
+			names[i] = schema.Provider(to[i])
 		}
-		b.cat.fx[x.From] = append(b.cat.fx[x.From], fxRate{at, rate})
+		b.cat.fallback[schema.Provider(p)] = names
 	}
+}
+
+// canonical is the provider by the name that calls carry.
+func canonical(provider string) (string, error) {
+	if provider == "*" {
+		return provider, nil
+	}
+	p := schema.Provider(provider)
+	if p == "" {
+		return "", fmt.Errorf("provider %q is a framework or a word for none, which no call is billed by; name the host that bills, e.g. openai", provider)
+	}
+	return p, nil
 }
 
 func (b *builder) rows(t *table, rows []Row, source string) {
 	for i := range rows {
 		r := &rows[i]
-		l, err := newLine(r, source)
+		name := "row " + strconv.Itoa(i+1)
+		if len(r.Models) > 0 {
+			name += " (" + r.Provider + " " + r.Models[0] + ")"
+		}
+		l, err := b.line(r, source)
 		if err != nil {
-			name := "row " + strconv.Itoa(i+1)
-			if len(r.Models) > 0 {
-				name += " (" + r.Provider + " " + r.Models[0] + ")"
-			}
 			b.reject(source, name, "%v", err)
 			continue
+		}
+		if l.currency != "USD" && len(b.cat.fx[l.currency]) == 0 {
+			// The line stays: what it prices is unpriced, not priced by a list in another currency.
+			b.reject(source, name, "currency %[1]s has no rate, so its calls stay unpriced; add fx: [{from: %[1]s, to: USD, rate: \"…\", as_of: YYYY-MM-DD}]", l.currency)
 		}
 		t.add(l)
 	}
 }
 
-func newLine(r *Row, source string) (*line, error) {
+// dearest1M is the highest price per million tokens, in 1e-12 of the currency, that is
+// believed: 1,000 USD at the newest rate.
+func (b *builder) dearest1M(currency string) uint64 {
+	if currency == "USD" {
+		return dearestUSD
+	}
+	if len(b.cat.fx[currency]) == 0 {
+		return math.MaxInt64
+	}
+	v := new(big.Rat).Quo(new(big.Rat).SetInt64(dearestUSD), b.cat.fx[currency][0].rate)
+	if n := new(big.Int).Quo(v.Num(), v.Denom()); n.IsInt64() {
+		return n.Uint64()
+	}
+	return math.MaxInt64
+}
+
+const dearestUSD = 1000 * 1e12
+
+// tierNames are the service tiers that calls can have beside the standard one.
+var tierNames = []string{"balanced", "batch", "decisions", "fast", "flex", "performance", "priority", "provisioned_throughput", "reserved", "ultrafast"}
+
+func (b *builder) line(r *Row, source string) (*line, error) {
 	if r.Provider == "" {
 		return nil, fmt.Errorf("provider is missing; name one or write \"*\"")
 	}
-	r.Provider = strings.ToLower(r.Provider)
+	var err error
+	if r.Provider, err = canonical(r.Provider); err != nil {
+		return nil, err
+	}
 	if len(r.Models) == 0 {
 		return nil, fmt.Errorf("models is empty; list exact names or globs")
 	}
@@ -150,7 +232,7 @@ func newLine(r *Row, source string) (*line, error) {
 	if len(l.currency) != 3 || strings.ToUpper(l.currency) != l.currency {
 		return nil, fmt.Errorf("currency %q: want an ISO 4217 code such as USD", r.Currency)
 	}
-	var err error
+	limit := b.dearest1M(l.currency)
 	if l.from, err = parseTime(r.From); err != nil {
 		return nil, fmt.Errorf("from: %w", err)
 	}
@@ -160,27 +242,34 @@ func newLine(r *Row, source string) (*line, error) {
 	if l.to != 0 && l.to <= l.from {
 		return nil, fmt.Errorf("to %s is not after from %s", r.To, r.From)
 	}
-	if l.r, err = parseRates(r.PerMillion, r.PerUnit); err != nil {
+	if l.r, err = parseRates(r.PerMillion, r.PerUnit, limit); err != nil {
 		return nil, err
 	}
 	if l.r.set == 0 && len(r.ServiceTiers) == 0 {
 		return nil, fmt.Errorf("no price: give per_million or per_unit")
 	}
-	if l.cliffs, err = parseCliffs(r.AboveInput); err != nil {
+	if l.cliffs, err = parseCliffs(r.AboveInput, limit); err != nil {
 		return nil, err
 	}
 	for name, tr := range r.ServiceTiers {
+		name = strings.ToLower(name)
+		if standard(name) {
+			return nil, fmt.Errorf("service_tiers.%s: that is the standard tier, whose price is per_million of the row itself", name)
+		}
+		if !slices.Contains(tierNames, name) {
+			return nil, fmt.Errorf("service_tiers.%s: no such tier; want one of %s", name, strings.Join(tierNames, ", "))
+		}
 		tt := &tier{}
 		if tt.from, err = parseTime(tr.From); err != nil {
 			return nil, fmt.Errorf("service_tiers.%s.from: %w", name, err)
 		}
-		if tt.r, err = parseRates(tr.PerMillion, tr.PerUnit); err != nil {
+		if tt.r, err = parseRates(tr.PerMillion, tr.PerUnit, limit); err != nil {
 			return nil, fmt.Errorf("service_tiers.%s: %w", name, err)
 		}
-		if tt.cliffs, err = parseCliffs(tr.AboveInput); err != nil {
+		if tt.cliffs, err = parseCliffs(tr.AboveInput, limit); err != nil {
 			return nil, fmt.Errorf("service_tiers.%s: %w", name, err)
 		}
-		l.tiers[strings.ToLower(name)] = tt
+		l.tiers[name] = tt
 	}
 	for _, tb := range r.TimeBands {
 		bd := band{}
@@ -197,7 +286,7 @@ func newLine(r *Row, source string) (*line, error) {
 			}
 			bd.days |= 1 << i
 		}
-		if bd.r, err = parseRates(tb.PerMillion, nil); err != nil {
+		if bd.r, err = parseRates(tb.PerMillion, nil, limit); err != nil {
 			return nil, err
 		}
 		l.bands = append(l.bands, bd)
@@ -209,10 +298,10 @@ func newLine(r *Row, source string) (*line, error) {
 	return l, nil
 }
 
-func parseCliffs(above []Above) ([]cliff, error) {
+func parseCliffs(above []Above, limit uint64) ([]cliff, error) {
 	var out []cliff
 	for _, a := range above {
-		r, err := parseRates(a.PerMillion, nil)
+		r, err := parseRates(a.PerMillion, nil, limit)
 		if err != nil {
 			return nil, fmt.Errorf("above_input_tokens: %w", err)
 		}
@@ -225,19 +314,20 @@ func parseCliffs(above []Above) ([]cliff, error) {
 	return out, nil
 }
 
-func parseRates(perMillion, perUnit map[string]string) (rates, error) {
+// parseRates reads the prices of tokens, up to a limit, and of pieces.
+func parseRates(perMillion, perUnit map[string]string, limit uint64) (rates, error) {
 	var r rates
 	for name, text := range perMillion {
 		i := slices.Index(rateNames[:rateRequest], name)
 		if i < 0 || i == tokReasoning {
 			return r, fmt.Errorf("per_million.%s: no such component; want one of input, cache_read, cache_write_5m, cache_write_1h, output, input_audio, input_image, output_audio, output_image", name)
 		}
-		v, err := parseRate(text, 12)
+		v, err := parseRate(text)
 		if err != nil {
 			return r, fmt.Errorf("per_million.%s: %w", name, err)
 		}
-		if v > 1000*1e12 {
-			return r, fmt.Errorf("per_million.%s: %s is over 1000 per million tokens, which looks like another unit", name, text)
+		if v > limit {
+			return r, fmt.Errorf("per_million.%s: %s is over %s per million tokens, which looks like another unit", name, text, decimal(limit))
 		}
 		r.v[i] = v
 		r.set |= 1 << i
@@ -247,7 +337,7 @@ func parseRates(perMillion, perUnit map[string]string) (rates, error) {
 		if i < 0 {
 			return r, fmt.Errorf("per_unit.%s: no such unit; want one of request, web_search, image, page, second", name)
 		}
-		v, err := parseRate(text, 18)
+		v, err := parseRate(text)
 		if err != nil {
 			return r, fmt.Errorf("per_unit.%s: %w", name, err)
 		}
@@ -257,9 +347,12 @@ func parseRates(perMillion, perUnit map[string]string) (rates, error) {
 	return r, nil
 }
 
-// parseRate reads a decimal as an integer with the given number of decimals. It
-// refuses signs, exponents and words, so a sentinel such as -1 cannot become a price.
-func parseRate(s string, decimals int) (uint64, error) {
+// decimals are those of a price as it is written.
+const decimals = 12
+
+// parseRate reads a decimal as an integer of 1e-12. It refuses signs, exponents and
+// words, so a sentinel such as -1 cannot become a price.
+func parseRate(s string) (uint64, error) {
 	whole, frac, _ := strings.Cut(s, ".")
 	frac = strings.TrimRight(frac, "0")
 	if whole == "" || len(frac) > decimals {
@@ -277,16 +370,13 @@ func parseRate(s string, decimals int) (uint64, error) {
 	return v, nil
 }
 
-func decimal(v uint64, decimals int) string {
+func decimal(v uint64) string {
 	s := strconv.FormatUint(v, 10)
 	if len(s) <= decimals {
 		s = strings.Repeat("0", decimals-len(s)+1) + s
 	}
 	return strings.TrimRight(strings.TrimRight(s[:len(s)-decimals]+"."+s[len(s)-decimals:], "0"), ".")
 }
-
-func rateString(v uint64) string { return decimal(v, 12) }
-func unitString(v uint64) string { return decimal(v, 18) }
 
 func parseTime(s string) (int64, error) {
 	if s == "" {
@@ -315,9 +405,6 @@ func (b *builder) finish() *Catalogue {
 	slices.SortStableFunc(c.tables, func(x, y *table) int { return int(y.level - x.level) })
 	for t := range c.tenants {
 		slices.Reverse(c.tenants[t])
-	}
-	for cur := range c.fx {
-		slices.SortFunc(c.fx[cur], func(a, b fxRate) int { return int(min(1, max(-1, b.asOf-a.asOf))) })
 	}
 	weight := func(l *line) *big.Int {
 		w := new(big.Int).Mul(new(big.Int).SetUint64(l.r.v[tokInput]), new(big.Int).SetUint64(c.assumed[0]))
@@ -363,7 +450,7 @@ func (c *Catalogue) NameOf(tenant, provider, model string) (name string, listed 
 }
 
 // makers are the providers that make models, asked before those who resell them.
-var makers = []string{"openai", "anthropic", "google", "mistral", "deepseek", "x-ai", "cohere", "meta"}
+var makers = []string{"openai", "anthropic", "google", "mistral", "deepseek", "xai", "cohere", "meta"}
 
 // ProviderOf is the provider whose price holds for a model that is named without
 // one: its maker, else the first by name that lists it; "" where nobody does.

@@ -115,12 +115,13 @@ type Options struct {
 // keeps the last good catalogue.
 func Load(o Options) (*Catalogue, []Rejection, error) {
 	b := newBuilder(o)
+	var sources []source
 	if !o.NoEmbedded {
 		var f File
 		if err := json.Unmarshal(embedded, &f); err != nil {
 			return nil, nil, fmt.Errorf("read embedded catalogue: %w", err)
 		}
-		b.add(&f, "embedded "+f.Version, levelEmbedded)
+		sources = append(sources, source{&f, "embedded " + f.Version, levelEmbedded})
 		b.cat.Origins = append(b.cat.Origins, Origin{Name: "embedded", Version: f.Version, At: f.Generated, Rows: len(f.Prices)})
 	}
 	for _, path := range o.Files {
@@ -134,7 +135,7 @@ func Load(o Options) (*Catalogue, []Rejection, error) {
 			return nil, nil, fmt.Errorf("read prices %s: %w", path, err)
 		}
 		b.rejected = append(b.rejected, rejected...)
-		b.add(f, name, lvl)
+		sources = append(sources, source{f, name, lvl})
 		at := ""
 		if st, err := os.Stat(path); err == nil {
 			at = st.ModTime().UTC().Format(time.RFC3339)
@@ -142,9 +143,9 @@ func Load(o Options) (*Catalogue, []Rejection, error) {
 		b.cat.Origins = append(b.cat.Origins, Origin{Name: name, Version: f.Version, At: at, Rows: len(f.Prices)})
 	}
 	if o.Own != nil {
-		b.add(o.Own, "own", levelOwn)
+		sources = append(sources, source{o.Own, "own", levelOwn})
 	}
-	return b.finish(), b.rejected, nil
+	return b.build(sources...), b.rejected, nil
 }
 
 // parse recognises the three forms by their content.

@@ -3,6 +3,7 @@ package price
 import (
 	"math/big"
 	"math/bits"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,22 +29,22 @@ var rateNames = func() (n [numRates]string) {
 }()
 
 const (
-	tokInput      = 0
-	tokCacheRead  = 1
-	tokWrite5m    = 2
-	tokWrite1h    = 3
-	tokOutput     = 4
-	tokReasoning  = 5
-	tokInAudio    = 6
-	tokInImage    = 7
-	tokOutAudio   = 8
-	tokOutImage   = 9
-	unitsPerPico  = 1_000_000 // rates are 1e-18 of the currency per token or unit
-	milliPerUnits = 1000
+	tokInput       = 0
+	tokCacheRead   = 1
+	tokWrite5m     = 2
+	tokWrite1h     = 3
+	tokOutput      = 4
+	tokReasoning   = 5
+	tokInAudio     = 6
+	tokInImage     = 7
+	tokOutAudio    = 8
+	tokOutImage    = 9
+	tokensPerPrice = 1_000_000 // a price of tokens is for a million of them
+	milliPerSecond = 1000
 )
 
-// rates holds prices in 1e-18 of the currency per token or unit; set says which
-// a price line wrote down, zero included.
+// rates holds prices in 1e-12 of the currency per million tokens or per piece; set
+// says which a price line wrote down, zero included.
 type rates struct {
 	v   [numRates]uint64
 	set uint32
@@ -80,6 +81,7 @@ type line struct {
 	id       string
 	row      *Row
 	source   string
+	level    level
 	currency string
 	from, to int64 // unix ns, half open; to 0 = open
 	r        rates
@@ -191,7 +193,7 @@ func (c *Catalogue) price(q *Query, steps *[]Step) Result {
 	var l *line
 	for i, cand := range ch.lines {
 		if cand.inForce(q.Start) {
-			l = cand
+			l = withTier(cand, ch.lines[i+1:], q)
 			if i >= ch.fallback {
 				res.Flags |= schema.FlagProviderFallback
 			}
@@ -231,22 +233,57 @@ func (c *Catalogue) effective(l *line, q *Query, flags *schema.Flags) rates {
 			r.overlay(&l.bands[i].r)
 		}
 	}
-	switch q.Tier {
-	case "", "default", "standard", "auto", "scale", "on_demand", "on-demand":
-	default:
-		t := l.tiers[q.Tier]
-		if t == nil || q.Start < t.from {
-			*flags |= schema.FlagTierUnknown
-			break
-		}
-		r.overlay(&t.r)
-		for i := range t.cliffs {
-			if total > t.cliffs[i].over {
-				r.overlay(&t.cliffs[i].r)
-			}
+	if standard(q.Tier) {
+		return r
+	}
+	t := l.tier(q)
+	if t == nil {
+		*flags |= schema.FlagTierUnknown
+		return r
+	}
+	r.overlay(&t.r)
+	for i := range t.cliffs {
+		if total > t.cliffs[i].over {
+			r.overlay(&t.cliffs[i].r)
 		}
 	}
 	return r
+}
+
+// standard reports whether a service tier is the one that base prices are for.
+func standard(tier string) bool {
+	switch tier {
+	case "", "default", "standard", "auto", "scale", "on_demand", "on-demand":
+		return true
+	}
+	return false
+}
+
+// tier is what the line says of the call's service tier, nil for nothing.
+func (l *line) tier(q *Query) *tier {
+	if t := l.tiers[q.Tier]; t != nil && q.Start >= t.from {
+		return t
+	}
+	return nil
+}
+
+// withTier is the line of a public list that knows the call's tier, where the best one
+// does not: a list without batch prices must not hide those of the list below it. Of each
+// list only its best line is asked. What somebody wrote himself is never passed over.
+func withTier(l *line, rest []*line, q *Query) *line {
+	if l.level == levelOwn || standard(q.Tier) || l.tier(q) != nil {
+		return l
+	}
+	asked := l.source
+	for _, cand := range rest {
+		if cand.source == asked || cand.row.Provider != l.row.Provider || !cand.inForce(q.Start) {
+			continue
+		}
+		if asked = cand.source; cand.tier(q) != nil {
+			return cand
+		}
+	}
+	return l
 }
 
 // sum adds the components up; false where a component that has a quantity has no price.
@@ -294,9 +331,9 @@ func (c *Catalogue) sum(l *line, r *rates, q *Query, res *Result, steps *[]Step)
 		var amount, cost schema.Money
 		var ok bool
 		if exact {
-			amount, cost, ok = c.exactComponent(l, n, rate, i == rateSecond, discount, q.Start)
+			amount, cost, ok = c.exactComponent(l, n, rate, priced(i), discount, q.Start)
 		} else {
-			amount, ok = component(n, rate, i == rateSecond)
+			amount, ok = component(n, rate, priced(i))
 			cost = amount
 		}
 		if !ok {
@@ -319,11 +356,11 @@ func (c *Catalogue) sum(l *line, r *rates, q *Query, res *Result, steps *[]Step)
 			return false
 		}
 		if steps != nil {
-			per, shown := "1M", rateString(rate)
+			per := "1M"
 			if i >= rateRequest {
-				per, shown = rateNames[i], unitString(rate)
+				per = rateNames[i]
 			}
-			*steps = append(*steps, Step{Component: rateNames[i], Quantity: n, Rate: shown, Per: per, Amount: amount.String(), Note: note})
+			*steps = append(*steps, Step{Component: rateNames[i], Quantity: n, Rate: decimal(rate), Per: per, Amount: amount.String(), Note: note})
 		}
 	}
 	if !billed && !q.Part {
@@ -337,18 +374,25 @@ func (c *Catalogue) sum(l *line, r *rates, q *Query, res *Result, steps *[]Step)
 	return true
 }
 
-// component is n × rate in 1e-12, rounded half even once.
-func component(n, rate uint64, milli bool) (schema.Money, bool) {
-	div := uint64(unitsPerPico)
-	if milli {
-		div *= milliPerUnits
+// priced is how many of a component's quantity its price is for.
+func priced(i int) uint64 {
+	switch {
+	case i < rateRequest:
+		return tokensPerPrice
+	case i == rateSecond:
+		return milliPerSecond
 	}
+	return 1
+}
+
+// component is n × rate / div in 1e-12, rounded half even once.
+func component(n, rate, div uint64) (schema.Money, bool) {
 	hi, lo := bits.Mul64(n, rate)
 	if hi >= div {
 		return 0, false
 	}
 	quo, rem := bits.Div64(hi, lo, div)
-	if half := div / 2; rem > half || rem == half && quo&1 == 1 {
+	if rem > div-rem || rem == div-rem && quo&1 == 1 {
 		quo++
 	}
 	if quo > 1<<63-1 {
@@ -359,12 +403,8 @@ func component(n, rate uint64, milli bool) (schema.Money, bool) {
 
 // exactComponent also applies a discount and an exchange rate, still with one
 // rounding for each of the two figures. It is the slow path and allocates.
-func (c *Catalogue) exactComponent(l *line, n, rate uint64, milli bool, discount *big.Rat, at int64) (amount, cost schema.Money, ok bool) {
-	div := int64(unitsPerPico)
-	if milli {
-		div *= milliPerUnits
-	}
-	v := new(big.Rat).SetFrac(new(big.Int).Mul(new(big.Int).SetUint64(n), new(big.Int).SetUint64(rate)), big.NewInt(div))
+func (c *Catalogue) exactComponent(l *line, n, rate, div uint64, discount *big.Rat, at int64) (amount, cost schema.Money, ok bool) {
+	v := new(big.Rat).SetFrac(new(big.Int).Mul(new(big.Int).SetUint64(n), new(big.Int).SetUint64(rate)), new(big.Int).SetUint64(div))
 	if discount != nil {
 		v.Mul(v, discount)
 	}
@@ -412,8 +452,8 @@ func (c *Catalogue) exposure(q *Query, ch *choice, in, out uint64) schema.Money 
 	if in+out == 0 {
 		in, out = c.assumed[0], c.assumed[1]
 	}
-	a, ok1 := component(in, l.r.v[tokInput], false)
-	b, ok2 := component(out, l.r.v[tokOutput], false)
+	a, ok1 := component(in, l.r.v[tokInput], tokensPerPrice)
+	b, ok2 := component(out, l.r.v[tokOutput], tokensPerPrice)
 	if !ok1 || !ok2 || a+b < 0 {
 		return 1<<63 - 1
 	}
@@ -514,23 +554,35 @@ func (c *Catalogue) find(tenant, provider, model string, out []*line) []*line {
 	for _, tables := range [...][]*table{c.tenants[tenant], c.tables} {
 		for _, t := range tables {
 			for _, p := range [...]string{provider, "*"} {
-				for _, name := range names {
-					out = append(out, t.exact[[2]string{p, name}]...)
-				}
-				var best []*line
-				longest := -1
-				for _, g := range t.globs[p] {
-					for _, name := range names {
-						if len(g.pattern) > longest && globMatch(g.pattern, name) {
-							longest, best = len(g.pattern), g.lines
-						}
+				globs := t.globs[p]
+				for i, name := range names {
+					lines := t.exact[[2]string{p, name}]
+					if len(lines) > 0 {
+						out = append(out, longest(globs, names[:i], name)...)
 					}
+					out = append(out, lines...)
 				}
-				out = append(out, best...)
+				out = append(out, longest(globs, names, "")...)
 			}
 		}
 	}
 	return out
+}
+
+// longest are the lines of the longest pattern that matches one of the names, and not
+// the shorter one they led to, "" for none: what matches both says nothing of the part
+// that was dropped, so the exact line is nearer; what does not is about that part.
+func longest(globs []glob, names []string, shorter string) (best []*line) {
+	n := -1
+	for _, g := range globs {
+		if len(g.pattern) <= n || shorter != "" && globMatch(g.pattern, shorter) {
+			continue
+		}
+		if slices.ContainsFunc(names, func(name string) bool { return globMatch(g.pattern, name) }) {
+			n, best = len(g.pattern), g.lines
+		}
+	}
+	return best
 }
 
 // globMatch matches "*" only, over the whole name.

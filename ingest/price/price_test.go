@@ -331,7 +331,7 @@ prices:
 }
 
 func TestCurrencies(t *testing.T) {
-	c := load(t, `
+	c, rejected := loadAll(t, `
 prices:
   - {provider: p, models: [model-cny], currency: CNY, per_million: {input: "2", output: "8"}}
   - {provider: p, models: [model-eur], currency: EUR, per_million: {input: "2"}}
@@ -339,11 +339,114 @@ fx:
   - {from: CNY, to: USD, rate: "0.14", as_of: 2026-09-01}
   - {from: CNY, to: USD, rate: "0.5", as_of: 2026-10-01}
 `)
+	if len(rejected) != 1 || !strings.Contains(rejected[0].String(), "add fx: [{from: EUR") {
+		t.Fatalf("got %v, want the line without a rate named, with what to add", rejected)
+	}
 	r := cost(t, c, query("p", "model-cny", schema.Tokens{Input: 100_000, Output: 10_000}), "0.0392")
 	if r.Amount.String() != "0.28" || r.Currency != "CNY" {
 		t.Fatalf("original amount: got %s %s, want 0.28 CNY", r.Amount, r.Currency)
 	}
 	cost(t, c, query("p", "model-eur", schema.Tokens{Input: 1}), "NULL") // no rate is no guess
+}
+
+// What looks like another unit depends on what the currency is worth.
+func TestSmallCurrencies(t *testing.T) {
+	const fx = `
+fx:
+  - {from: JPY, to: USD, rate: "0.0067", as_of: 2026-09-01}
+  - {from: KRW, to: USD, rate: "0.00072", as_of: 2026-09-01}
+`
+	c, rejected := loadAll(t, `
+prices:
+  - {provider: p, models: [jpy], currency: JPY, per_million: {input: "1500", output: "6000"}, per_unit: {image: "60"}}
+  - {provider: p, models: [krw], currency: KRW, per_million: {input: "14000"}}
+  - {provider: p, models: [absurd], currency: JPY, per_million: {input: "1500000"}}
+`, fx) // a later file may bring the rates
+	if len(rejected) != 1 || !strings.Contains(rejected[0].String(), "absurd): per_million.input: 1500000 is over 149253.7313") {
+		t.Fatalf("got %v, want the absurd line named", rejected)
+	}
+	cost(t, c, query("p", "jpy", schema.Tokens{Input: 1_000_000, Output: 1_000_000}), "50.25")
+	cost(t, c, query("p", "krw", schema.Tokens{Input: 1_000_000}), "10.08")
+	q := query("p", "jpy", schema.Tokens{})
+	q.Units.Images = 2
+	cost(t, c, q, "0.804")
+}
+
+// A later file also takes back what an earlier one said.
+func TestLaterFilesWin(t *testing.T) {
+	c, rejected := loadAll(t, `
+prices: [{provider: openai, models: [m-5], per_million: {input: "10"}}, {provider: p, models: [cny], currency: CNY, per_million: {input: "10"}}]
+tenants: {t-1: {discount: "0.10"}, t-2: {discount: "0.20"}}
+fx: [{from: CNY, to: USD, rate: "0.14", as_of: 2026-09-01}]
+`, `
+tenants: {t-1: {discount: "0"}}
+fx: [{from: CNY, to: USD, rate: "0.15", as_of: 2026-09-01}, {from: CNY, to: USD, rate: "0.10", as_of: 2026-08-01}]
+`)
+	if len(rejected) > 0 {
+		t.Fatal(rejected)
+	}
+	q := query("openai", "m-5", schema.Tokens{Input: 1_000_000})
+	cost(t, c, q, "10")
+	q.Tenant = "t-2"
+	cost(t, c, q, "8")
+	q = query("p", "cny", schema.Tokens{Input: 1_000_000})
+	cost(t, c, q, "1.5")
+	q.Start = at("2026-08-10T00:00:00Z")
+	cost(t, c, q, "1")
+}
+
+// Lines and aliases meet calls under whatever name somebody gave the provider.
+func TestProvidersBySpelling(t *testing.T) {
+	c, rejected := loadAll(t, `
+prices:
+  - {provider: x_ai, models: [m-5], per_million: {input: "1"}}
+  - {provider: azure_openai, models: [m-6], per_million: {input: "2"}}
+  - {provider: langchain, models: [m-7], per_million: {input: "3"}}
+  - {provider: house-gateway, models: [m-8], per_million: {input: "4"}}
+aliases:
+  - {provider: azure.ai.openai, model: prod-chat-2, is: {provider: Azure OpenAI, model: m-6}}
+  - {provider: litellm, model: prod-chat-3, is: {model: m-6}}
+`)
+	if len(rejected) != 2 || !strings.Contains(rejected[0].String(), `(langchain m-7): provider "langchain" is a framework`) || !strings.Contains(rejected[1].String(), `alias 2: provider "litellm"`) {
+		t.Fatalf("got %v, want the two frameworks named", rejected)
+	}
+	f := func(provider, model, want string) {
+		t.Helper()
+		cost(t, c, query(provider, model, schema.Tokens{Input: 1_000_000}), want)
+	}
+	f("xai", "m-5", "1")
+	f("azure", "m-6", "2")
+	f("azure", "prod-chat-2", "2")
+	f("house-gateway", "m-8", "4")
+}
+
+// The name as sent comes first: a pattern for it is nearer than an exact line for what
+// is left without the date, and a pattern that takes in both is not.
+func TestPatternOfTheNameAsSent(t *testing.T) {
+	c := load(t, `
+prices:
+  - {provider: openai, models: [m-4o], per_million: {input: "2.5"}}
+  - {provider: openai, models: ["m-4o-2024-05-*"], per_million: {input: "5"}}
+  - {provider: openai, models: ["m-4o-*"], per_million: {input: "6"}}
+  - {provider: openai, models: [m-4o-2024-05-14], per_million: {input: "7"}}
+  - {provider: openai, models: ["m-*"], per_million: {input: "8"}}
+  - {provider: openai, models: ["*"], per_million: {input: "9"}}
+  - {provider: google, models: [m-4o], per_million: {input: "2.5"}}
+  - {provider: google, models: ["m-*"], per_million: {input: "8"}}
+`)
+	f := func(provider, model, want string) {
+		t.Helper()
+		cost(t, c, query(provider, model, schema.Tokens{Input: 1_000_000}), want)
+	}
+	f("openai", "m-4o-2024-05-13", "5")
+	f("openai", "openai/m-4o-2024-05-13", "5")
+	f("openai", "m-4o-2024-05-14", "7")
+	f("openai", "m-4o-2024-08-06", "6")
+	f("openai", "m-4o", "2.5")
+	f("openai", "m-5-2024-08-06", "8")
+	f("openai", "x", "9")
+	f("google", "m-4o-2024-05-13", "2.5")
+	f("google", "google/m-4o", "2.5")
 }
 
 func TestPrecedence(t *testing.T) {
@@ -388,6 +491,8 @@ func TestUntrustworthyRowsAreNamed(t *testing.T) {
 	f(`{provider: p, models: [], per_million: {input: "1"}}`, "models is empty")
 	f(`{provider: p, models: [m], currency: dollars, per_million: {input: "1"}}`, "ISO 4217")
 	f(`{provider: p, models: [m], from: tomorrow, per_million: {input: "1"}}`, "RFC 3339")
+	f(`{provider: p, models: [m], per_million: {input: "1"}, service_tiers: {bacth: {per_million: {input: "0.5"}}}}`, "service_tiers.bacth: no such tier; want one of balanced, batch,")
+	f(`{provider: p, models: [m], per_million: {input: "1"}, service_tiers: {Default: {per_million: {input: "0.5"}}}}`, "standard tier")
 	f(`{provider: p, models: [m], from: 2026-02-01, to: 2026-01-01, per_million: {input: "1"}}`, "not after")
 	path := filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(path, []byte("prices:\n  - provider: p\n    model: m\n"), 0o600); err != nil {
@@ -437,7 +542,7 @@ func TestEmbeddedCatalogue(t *testing.T) {
 func TestRoundingIsHalfEvenOnce(t *testing.T) {
 	f := func(n, rate uint64, want schema.Money) {
 		t.Helper()
-		if got, ok := component(n, rate, false); !ok || got != want {
+		if got, ok := component(n, rate, tokensPerPrice); !ok || got != want {
 			t.Fatalf("%d × %d: got %d, want %d", n, rate, got, want)
 		}
 	}
@@ -445,7 +550,7 @@ func TestRoundingIsHalfEvenOnce(t *testing.T) {
 	f(1, 1_500_000, 2) // 1.5
 	f(1, 2_500_000, 2)
 	f(1, 2_500_001, 3)
-	if _, ok := component(1<<62, 1<<62, false); ok {
+	if _, ok := component(1<<62, 1<<62, tokensPerPrice); ok {
 		t.Fatal("an overflow passed")
 	}
 }
@@ -477,8 +582,7 @@ func FuzzPriceFile(f *testing.F) {
 			return
 		}
 		b := newBuilder(Options{})
-		b.add(file, "fuzz", lvl)
-		c := b.finish()
+		c := b.build(source{file, "fuzz", lvl})
 		for _, r := range file.Prices {
 			for _, m := range r.Models {
 				if res := c.Price(query(r.Provider, m, schema.Tokens{Input: 1000, CacheRead: 5, Output: 1000})); res.Cost < 0 || res.Exposure < 0 {

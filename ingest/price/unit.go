@@ -74,7 +74,11 @@ func (c *Catalogue) UnitPrices(id string, q *Query) ([]UnitPrice, bool) {
 				continue
 			}
 		}
-		list := new(big.Rat).SetFrac(new(big.Int).SetUint64(r.v[from]), big.NewInt(unitsPerPico*schema.PicoPerUSD))
+		scale := int64(schema.PicoPerUSD)
+		if from < rateRequest {
+			scale *= tokensPerPrice
+		}
+		list := new(big.Rat).SetFrac(new(big.Int).SetUint64(r.v[from]), big.NewInt(scale))
 		list.Mul(list, fx)
 		p := UnitPrice{Component: rateNames[i], List: list, Contracted: list}
 		if d := c.discount[q.Tenant]; d != nil {

@@ -83,7 +83,7 @@ prices:
 
 // A line in another currency has prices where a rate is known, at the rate of the day.
 func TestUnitPricesOfAnotherCurrency(t *testing.T) {
-	c := load(t, `
+	c, _ := loadAll(t, `
 prices:
   - {provider: x, models: [cny], currency: CNY, per_million: {input: "2"}}
   - {provider: x, models: [eur], currency: EUR, per_million: {input: "2"}}
