@@ -73,6 +73,7 @@ func explainPriceCommand(g *global) *cobra.Command {
 	var tok schema.Tokens
 	var units schema.Units
 	var at, tier, tenant string
+	var heard time.Duration
 	c := &cobra.Command{Use: "explain PROVIDER MODEL", Short: "The price of a call, line by line", Args: cobra.ExactArgs(2), RunE: func(cmd *cobra.Command, args []string) error {
 		when := time.Now()
 		if at != "" {
@@ -88,6 +89,10 @@ func explainPriceCommand(g *global) *cobra.Command {
 		if provider == "" {
 			return usageError{fmt.Errorf("provider %q is a framework or a word for none, which no call is billed by; name the host that bills, e.g. openai", args[0])}
 		}
+		if heard < 0 {
+			return usageError{fmt.Errorf("--duration %s: want a length of at least 0", heard)}
+		}
+		units.Milliseconds = uint64(heard.Milliseconds())
 		cat, _, err := g.catalogue()
 		if err != nil {
 			return err
@@ -144,6 +149,8 @@ func explainPriceCommand(g *global) *cobra.Command {
 	}
 	f.Uint64Var(&units.WebSearches, "web-searches", 0, "web searches")
 	f.Uint64Var(&units.Images, "images", 0, "images")
+	f.Uint64Var(&units.Pages, "pages", 0, "pages")
+	f.DurationVar(&heard, "duration", 0, "length of what is heard or shown, e.g. 90s")
 	f.StringVar(&at, "at", "", "instant of the call (default: now)")
 	f.StringVar(&tier, "tier", "", "service tier")
 	f.StringVar(&tenant, "tenant", "", "tenant")

@@ -100,8 +100,8 @@ func (b *builder) build(sources ...source) *Catalogue {
 func (b *builder) rates(f *File, source string) {
 	for i, x := range f.FX {
 		at, err := parseTime(x.AsOf)
-		rate, ok := new(big.Rat).SetString(x.Rate)
-		if err != nil || !ok || strings.ContainsAny(x.Rate, "eE/") || rate.Sign() <= 0 || x.To != "USD" || len(x.From) != 3 {
+		rate, ok := exactDecimal(x.Rate)
+		if err != nil || !ok || rate.Sign() <= 0 || x.To != "USD" || len(x.From) != 3 {
 			b.reject(source, fmt.Sprintf("fx %d", i+1), "want {from: CNY, to: USD, rate: \"0.14\", as_of: 2026-09-01}")
 			continue
 		}
@@ -122,8 +122,8 @@ func (b *builder) add(f *File, source string, lvl level) {
 	b.cat.tables = append(b.cat.tables, t)
 	for tenant, tf := range f.Tenants {
 		if tf.Discount != "" {
-			d, ok := new(big.Rat).SetString(tf.Discount)
-			if !ok || strings.ContainsAny(tf.Discount, "eE/") || d.Sign() < 0 || d.Cmp(big.NewRat(1, 1)) > 0 {
+			d, ok := exactDecimal(tf.Discount)
+			if !ok || d.Sign() < 0 || d.Cmp(big.NewRat(1, 1)) > 0 {
 				b.reject(source, "tenant "+tenant, "discount %q: want a decimal from 0 to 1, e.g. \"0.10\" for ten percent", tf.Discount)
 			} else if delete(b.cat.discount, tenant); d.Sign() > 0 {
 				b.cat.discount[tenant] = d.Sub(big.NewRat(1, 1), d)
@@ -159,6 +159,14 @@ func (b *builder) add(f *File, source string, lvl level) {
 		}
 		b.cat.fallback[schema.Provider(p)] = names
 	}
+}
+
+// exactDecimal reads a decimal without an exponent: one would be written out in all its digits.
+func exactDecimal(s string) (*big.Rat, bool) {
+	if len(s) > 64 || strings.ContainsAny(s, "eEpP/") {
+		return nil, false
+	}
+	return new(big.Rat).SetString(s)
 }
 
 // canonical is the provider by the name that calls carry.

@@ -42,9 +42,14 @@ func Candidates(provider, model string) []string {
 		if strings.Contains(m, ":application-inference-profile/") {
 			return out // names no model: only an alias can tell
 		}
-		m = m[strings.LastIndexAny(m, "/:")+1:]
-		if i := strings.LastIndexByte(strings.ToLower(model), '/'); i >= 0 {
-			m = strings.ToLower(model)[i+1:]
+		region := strings.Split(m, ":")
+		if i := strings.LastIndexByte(m, '/'); i >= 0 {
+			m = m[i+1:]
+		} else {
+			m = m[strings.LastIndexByte(m, ':')+1:]
+		}
+		if len(region) > 3 && region[3] != "" {
+			add(region[3] + "/" + m) // a line of that region alone
 		}
 		add(m)
 	}

@@ -163,7 +163,7 @@ type Step struct {
 	Component string `json:"component"`
 	Quantity  uint64 `json:"quantity"`
 	Rate      string `json:"rate"`   // per million tokens, or per unit
-	Per       string `json:"per"`    // "1M" or the unit
+	Per       string `json:"per"`    // "1M", the unit, or "1000 ms"
 	Amount    string `json:"amount"` // exact decimal in the line's currency
 	Note      string `json:"note,omitempty"`
 }
@@ -359,6 +359,9 @@ func (c *Catalogue) sum(l *line, r *rates, q *Query, res *Result, steps *[]Step)
 			per := "1M"
 			if i >= rateRequest {
 				per = rateNames[i]
+			}
+			if i == rateSecond {
+				per = "1000 ms" // in which its quantity is counted
 			}
 			*steps = append(*steps, Step{Component: rateNames[i], Quantity: n, Rate: decimal(rate), Per: per, Amount: amount.String(), Note: note})
 		}

@@ -494,6 +494,13 @@ func TestUntrustworthyRowsAreNamed(t *testing.T) {
 	f(`{provider: p, models: [m], per_million: {input: "1"}, service_tiers: {bacth: {per_million: {input: "0.5"}}}}`, "service_tiers.bacth: no such tier; want one of balanced, batch,")
 	f(`{provider: p, models: [m], per_million: {input: "1"}, service_tiers: {Default: {per_million: {input: "0.5"}}}}`, "standard tier")
 	f(`{provider: p, models: [m], from: 2026-02-01, to: 2026-01-01, per_million: {input: "1"}}`, "not after")
+	// Numbers that would be written out in a billion digits are refused before they are.
+	if _, rejected := loadAll(t, `
+tenants: {t-1: {discount: "1e-999999999"}}
+fx: [{from: CNY, to: USD, rate: "1e999999999", as_of: 2026-09-01}]
+`); len(rejected) != 2 {
+		t.Fatalf("got %v, want the discount and the rate named", rejected)
+	}
 	path := filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(path, []byte("prices:\n  - provider: p\n    model: m\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -524,6 +531,11 @@ func TestEmbeddedCatalogue(t *testing.T) {
 	c, rejected, err := Load(Options{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, l := range c.List("") {
+		if !strings.HasPrefix(l.ID, l.Source+":"+schema.Provider(l.Provider)+"/") {
+			t.Errorf("%s: calls never have the provider %s", l.ID, l.Provider)
+		}
 	}
 	if len(rejected) > 0 {
 		t.Fatalf("%d rows of the embedded catalogue are rejected, first: %v", len(rejected), rejected[0])
@@ -576,6 +588,8 @@ func FuzzPriceFile(f *testing.F) {
 	f.Add([]byte(basic))
 	f.Add([]byte(`[{"id":"p","models":[{"id":"m","prices":{"input_mtok":1}}]}]`))
 	f.Add([]byte(`{"m":{"litellm_provider":"p","input_cost_per_token":1e-6}}`))
+	f.Add([]byte(genaiList))
+	f.Add([]byte(litellmList))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, lvl, _, err := parse(data, "fuzz")
 		if err != nil {
