@@ -68,6 +68,8 @@ const litellmList = `{
  "text-completion": {"litellm_provider": "text-completion-openai", "mode": "completion", "input_cost_per_token": 4e-07},
  "gemini/g-pro": {"litellm_provider": "gemini", "mode": "chat", "input_cost_per_token": 1e-06},
  "vertex_ai/g-pro": {"litellm_provider": "vertex_ai-language-models", "mode": "chat", "input_cost_per_token": 2e-06},
+ "gemini/g-new": {"litellm_provider": "gemini", "mode": "chat", "input_cost_per_token": 4e-06},
+ "vertex_ai/g-new": {"litellm_provider": "vertex_ai-language-models", "mode": "chat", "input_cost_per_token": 4e-06, "input_cost_per_token_batches": 2e-06},
  "g-flash": {"litellm_provider": "vertex_ai-language-models", "mode": "chat", "input_cost_per_token": 3e-07},
  "gemini/g-flash": {"litellm_provider": "gemini", "mode": "chat", "input_cost_per_token": 5e-07},
  "long": {"litellm_provider": "openai", "mode": "chat", "input_cost_per_token": 1e-06, "input_cost_per_token_above_128k_tokens": 2e-06, "input_cost_per_token_above_272k_tokens": 4e-06, "cache_creation_input_token_cost_above_1hr": 6e-06,
@@ -82,6 +84,7 @@ const litellmList = `{
  "both": {"litellm_provider": "openai", "mode": "chat", "input_cost_per_token": 1e-06, "output_cost_per_image": 0.04, "output_cost_per_image_token": 3e-05},
  "whisper": {"litellm_provider": "openai", "mode": "audio_transcription", "input_cost_per_second": 0.0001, "output_cost_per_second": 0.0},
  "rerank": {"litellm_provider": "cohere", "mode": "rerank", "input_cost_per_query": 0.002, "input_cost_per_token": 0.0, "output_cost_per_token": 0.0},
+ "search": {"litellm_provider": "searxng", "mode": "search", "input_cost_per_query": 0.0},
  "ocr": {"litellm_provider": "mistral", "mode": "ocr", "ocr_cost_per_page": 0.004, "ocr_cost_per_page_batches": 0.002},
  "pixels": {"litellm_provider": "openai", "mode": "image_generation", "input_cost_per_pixel": 4e-08, "output_cost_per_token": 0.0},
  "tiny": {"litellm_provider": "openai", "mode": "chat", "input_cost_per_token": 1e-19},
@@ -134,7 +137,8 @@ func TestLiteLLM(t *testing.T) {
 	f("fireworks", "accounts/fireworks/models/d-3", 1_000_000, "", "0.9")
 	f("google", "claude-h", 1_000_000, "", "1")
 	f("openai", "text-completion", 1_000_000, "", "0.4")
-	// A name is a row's own, or nobody's where two could have it at different prices.
+	// A name is a row's own, else that of the one that says more, or nobody's where two contradict each other.
+	f("google", "g-new", 1_000_000, "batch", "2")
 	f("google", "g-flash", 1_000_000, "", "0.3")
 	f("google", "gemini/g-flash", 1_000_000, "", "0.5")
 	f("google", "g-pro", 1_000_000, "", "NULL")
@@ -170,6 +174,7 @@ func TestLiteLLM(t *testing.T) {
 	piece("openai", "both", "", schema.Units{Images: 1}, "NULL") // priced by its tokens
 	piece("openai", "whisper", "", schema.Units{Milliseconds: 90_500}, "0.00905")
 	piece("cohere", "rerank", "", schema.Units{}, "0.002")
+	piece("searxng", "search", "", schema.Units{}, "0")
 	piece("mistral", "ocr", "", schema.Units{Pages: 3}, "0.012")
 	piece("mistral", "ocr", "batch", schema.Units{Pages: 3}, "0.006")
 	q := query("openai", "long", schema.Tokens{Input: 100_000})

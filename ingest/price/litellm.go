@@ -218,19 +218,20 @@ type litellmUnit struct{ name, tier, price string }
 // units are the prices by the piece. An image or a second also has a price in tokens in some
 // rows, which is then the one that calls are priced by; both would count twice.
 func (m *litellmRow) units(tokens bool) (out []litellmUnit, err error) {
-	add := func(name, tier, field string) bool {
-		raw, ok := m.fields[field]
-		if !ok || err != nil || isZero(raw) {
-			return false
+	// The first field that is more than zero counts, else a zero that stands there.
+	add := func(name, tier string, fields ...string) {
+		fields = slices.DeleteFunc(fields, func(f string) bool { raw := m.fields[f]; return len(raw) == 0 || string(raw) == "null" })
+		if len(fields) == 0 || err != nil {
+			return
 		}
+		field := fields[max(0, slices.IndexFunc(fields, func(f string) bool { return !isZero(m.fields[f]) }))]
 		var d string
-		if d, err = scaled(raw, 1, 1); err != nil {
+		if d, err = scaled(m.fields[field], 1, 1); err != nil {
 			err = fmt.Errorf("%s: %w", field, err)
-			return false
+			return
 		}
 		out = append(out, litellmUnit{name, tier, d})
 		m.unread = slices.DeleteFunc(m.unread, func(f string) bool { return f == field })
-		return true
 	}
 	if m.mode == "rerank" || m.mode == "search" {
 		add("request", "", "input_cost_per_query")
@@ -257,8 +258,10 @@ func (m *litellmRow) units(tokens bool) (out []litellmUnit, err error) {
 		return out, err
 	}
 	if !m.varies("output_cost_per_image") && (m.mode == "image_generation" || m.mode == "image_edit" || m.mode == "chat") {
-		if !add("image", "", "output_cost_per_image") && m.mode != "chat" {
-			add("image", "", "input_cost_per_image")
+		if m.mode == "chat" {
+			add("image", "", "output_cost_per_image")
+		} else {
+			add("image", "", "output_cost_per_image", "input_cost_per_image")
 		}
 	}
 	if slices.Contains(litellmSeconds, m.mode) && !m.varies("output_cost_per_second") {
@@ -266,9 +269,7 @@ func (m *litellmRow) units(tokens bool) (out []litellmUnit, err error) {
 		if len(in) > 0 && len(said) > 0 && !isZero(in) && !isZero(said) && string(in) != string(said) {
 			return nil, fmt.Errorf("input_cost_per_second and output_cost_per_second differ; calls have one count of seconds")
 		}
-		if !add("second", "", "output_cost_per_second") {
-			add("second", "", "input_cost_per_second")
-		}
+		add("second", "", "output_cost_per_second", "input_cost_per_second")
 	}
 	return out, err
 }
@@ -339,38 +340,34 @@ func (m *litellmRow) offPeak() ([]Band, error) {
 
 // litellmNames adds the shorter names under which rows are found: without the provider
 // before a slash, and without publishers. A row's own name is never given to another; a key
-// with a region or a size in it keeps its own alone; and where two rows with different
-// prices could have a name, neither has it.
+// with a region or a size in it keeps its own alone; and of two rows that could have a
+// name it is the one that says more, or neither where they contradict each other.
 func litellmNames(rows []Row) {
 	type key struct{ provider, name string }
 	type claim struct {
 		rank, row int
-		price     string
+		prices    map[string]string
 		disputed  bool
 	}
 	claims := map[key]claim{}
-	stake := func(i, rank int, name, price string) {
+	stake := func(i, rank int, name string, prices map[string]string) {
 		k := key{schema.Provider(rows[i].Provider), strings.ToLower(name)}
 		old, taken := claims[k]
 		switch {
 		case !taken || rank < old.rank:
-			claims[k] = claim{rank: rank, row: i, price: price}
-		case rank == old.rank && price != old.price:
+			claims[k] = claim{rank: rank, row: i, prices: prices}
+		case rank > old.rank || says(old.prices, prices):
+		case says(prices, old.prices):
+			claims[k] = claim{rank, i, prices, old.disputed}
+		default:
 			old.disputed = true
 			claims[k] = old
 		}
 	}
 	for i := range rows {
 		name := rows[i].Models[0]
-		anonymous := rows[i]
-		anonymous.Models = nil
-		anonymous.Provider = schema.Provider(anonymous.Provider)
-		data, err := json.Marshal(anonymous)
-		if err != nil {
-			panic("BUG: a price line that cannot be written: " + err.Error())
-		}
-		price := string(data)
-		stake(i, 0, name, price)
+		provider, prices := schema.Provider(rows[i].Provider), flatten(&rows[i])
+		stake(i, 0, name, prices)
 		rank := 3
 		for first := true; ; first = false {
 			part, rest, ok := strings.Cut(name, "/")
@@ -378,8 +375,8 @@ func litellmNames(rows []Row) {
 				break
 			}
 			part = strings.ToLower(part)
-			switch host := schema.Provider(part) == anonymous.Provider; {
-			case first && part == anonymous.Provider:
+			switch host := schema.Provider(part) == provider; {
+			case first && part == provider:
 				rank = 1
 			case first && host:
 				rank = 2
@@ -392,7 +389,7 @@ func litellmNames(rows []Row) {
 				break
 			}
 			name = rest
-			stake(i, rank, name, price)
+			stake(i, rank, name, prices)
 		}
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(claims), func(a, b key) int { return strings.Compare(a.name, b.name) }) {
@@ -400,4 +397,40 @@ func litellmNames(rows []Row) {
 			rows[c.row].Models = append(rows[c.row].Models, k.name)
 		}
 	}
+}
+
+// flatten lists everything that a row says of prices.
+func flatten(r *Row) map[string]string {
+	out := map[string]string{}
+	list := func(prefix string, t TierRow) {
+		for comp, d := range t.PerMillion {
+			out[prefix+comp] = d
+		}
+		for unit, d := range t.PerUnit {
+			out[prefix+unit] = d
+		}
+		for _, a := range t.AboveInput {
+			for comp, d := range a.PerMillion {
+				out[fmt.Sprintf("%s%s over %d", prefix, comp, a.Over)] = d
+			}
+		}
+	}
+	list("", TierRow{PerMillion: r.PerMillion, PerUnit: r.PerUnit, AboveInput: r.AboveInput})
+	for name, t := range r.ServiceTiers {
+		list(name+" ", t)
+	}
+	if len(r.TimeBands) > 0 {
+		out["hours"] = fmt.Sprint(r.TimeBands)
+	}
+	return out
+}
+
+// says reports whether a says all that b says.
+func says(a, b map[string]string) bool {
+	for k, d := range b {
+		if a[k] != d {
+			return false
+		}
+	}
+	return true
 }
