@@ -365,6 +365,16 @@ func TestThreeRecordsOfAnAnswer(t *testing.T) {
 	})
 }
 
+// Two records of a call beside each other, one of which has the gateway's below it.
+func TestRecordsBesideAGateway(t *testing.T) {
+	inAnyOrder(t, wantTotals(1, 0, 0, 0, "0.003"), func(b *bench) []ptrace.Traces {
+		return batch(b,
+			spec{id: "a", parent: "r", scope: "one", start: 0, end: 3, attrs: answered("resp-1", 1000, 100)},
+			spec{id: "b", parent: "r", scope: "other", start: 0.1, end: 2.9, attrs: answered("resp-1", 1000, 100)},
+			spec{id: "g", parent: "a", scope: "gateway", start: 0.5, end: 2.5, attrs: chat("openai", "two-ten", use(1000, 100))})
+	})
+}
+
 // A run that is started from another, which is started from a third: all are of one run, whose
 // name comes with the root of the first.
 func TestRunOverLinks(t *testing.T) {

@@ -90,7 +90,13 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 			crossed = o.kind == schema.KindTool
 		}
 	}
-	if dup, twin := t.sameAnswer(i); dup >= 0 {
+	dup, twin, covered := t.sameAnswer(i)
+	if covered { // by what is below the other record of it
+		a.forgetJoin(t, i, c)
+		p.Aggregate = true
+		return stateAggregate
+	}
+	if dup >= 0 {
 		a.forgetJoin(t, i, c)
 		if twin {
 			p.Flags |= schema.FlagTwin
@@ -399,17 +405,18 @@ func (t *trace) outerTool(i int32) int32 {
 
 // sameAnswer finds the line that counts instead of l: another record with the same
 // response id, or an overlapping twin of another instrumentation with the same
-// model and counts below the same parent. Lines above or below l are not meant.
-func (t *trace) sameAnswer(i int32) (dup int32, twin bool) {
+// model and counts below the same parent. Lines above or below l are not meant. It is
+// covered if another record of it has calls below that count instead of both.
+func (t *trace) sameAnswer(i int32) (dup int32, twin, covered bool) {
 	l := &t.lines[i]
 	if l.response == 0 && l.shape == 0 {
-		return -1, false
+		return -1, false, false
 	}
 	best := i
 	lo, hi := t.near(i)
 	for j := lo; j < hi; j++ {
 		o := &t.lines[j]
-		if j == i || !o.kind.ModelLike() || !o.callable() || o.near > 0 {
+		if j == i || !o.kind.ModelLike() || !o.callable() {
 			continue
 		}
 		same := l.sameRecord(o)
@@ -417,14 +424,17 @@ func (t *trace) sameAnswer(i int32) (dup int32, twin bool) {
 		if !same && !byShape || t.above(i, j) || t.above(j, i) {
 			continue
 		}
+		if o.near > 0 {
+			return -1, false, true
+		}
 		if t.better(j, best) {
 			best, twin = j, byShape
 		}
 	}
 	if best == i {
-		return -1, false
+		return -1, false, false
 	}
-	return best, twin
+	return best, twin, false
 }
 
 // eventSlack is how far from a call the event may lie that tells of it.
