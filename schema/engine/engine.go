@@ -114,6 +114,21 @@ type Engine struct {
 	closed  error
 }
 
+// Embedded tells whether a DSN means the embedded engine.
+func Embedded(dsn string) bool { return dsn == "" || dsn == embeddedDSN }
+
+// CheckDSN says what is wrong with a DSN, without asking anybody. The error does not have
+// the DSN, in which there may be a password.
+func CheckDSN(dsn string) error {
+	if Embedded(dsn) {
+		return nil
+	}
+	if _, err := clickhouse.ParseDSN(dsn); err != nil {
+		return fmt.Errorf("%w; want %s, clickhouse://host:9000/database or http://host:8123/database", err, embeddedDSN)
+	}
+	return nil
+}
+
 // Open connects to the server of the DSN, or starts the embedded engine and
 // waits until it serves. ctx bounds the opening only.
 func Open(ctx context.Context, o Options) (*Engine, error) {

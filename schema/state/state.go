@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble"
@@ -85,6 +86,9 @@ func Open(o Options) (*Store, error) {
 		opts.Levels = append(opts.Levels, pebble.LevelOptions{FilterPolicy: bloom.FilterPolicy(10), Compression: pebble.NoCompression, BlockSize: 16 << 10})
 	}
 	db, err := pebble.Open(o.Dir, opts)
+	if errors.Is(err, syscall.EAGAIN) { // its lock is held
+		return nil, fmt.Errorf("open local store %s: another flyball uses it; stop that one, or give this one a directory of its own (FLYBALL_DATA)", o.Dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open local store %s: %w", o.Dir, err)
 	}
