@@ -44,13 +44,19 @@ func (l *Loop) restorePolicy() error {
 		return fmt.Errorf("read policy: %w", err)
 	}
 	text, changed := []byte(last.Text), false
+	o := l.o.PolicyCheck
+	o.stored = true
 	if sha := shaOf(l.o.Policy); sha != last.FileSHA {
-		text, changed = l.o.Policy, true
+		text, changed, o.stored = l.o.Policy, true, false
 		last = PolicyVersion{Version: last.Version, Actor: "configuration", Reason: "read at start", FileSHA: sha}
 	}
-	p, doubts, err := ParsePolicy(text, l.o.PolicyCheck)
+	p, doubts, err := ParsePolicy(text, o)
 	if err != nil {
-		return fmt.Errorf("policy: %w", err)
+		from := "that was in force"
+		if changed {
+			from = l.o.PolicyFile
+		}
+		return fmt.Errorf("policy %s: %w", from, err)
 	}
 	for _, d := range doubts {
 		l.o.Logger.Warn("policy", "doubt", d.Error())
@@ -208,9 +214,9 @@ func (l *Loop) SetPolicy(text []byte, actor, reason string) (uint64, []PolicyErr
 }
 
 // Reload puts who is paged in force, and the configured file's text, if it is another
-// than last time. Both are looked at first: where one is wrong, nothing changes.
-func (l *Loop) Reload(receivers []page.Receiver, text []byte) error {
-	if len(text) == 0 {
+// than last time; nil is the default policy; file is where it stands. Both are looked at first: where one is wrong, nothing changes.
+func (l *Loop) Reload(receivers []page.Receiver, text []byte, file string) error {
+	if text == nil {
 		text = DefaultPolicy
 	}
 	if err := l.pager.CheckReceivers(receivers); err != nil {
@@ -228,7 +234,7 @@ func (l *Loop) Reload(receivers []page.Receiver, text []byte) error {
 	l.mu.Unlock()
 	if !same {
 		if _, _, err := ParsePolicy(text, o); err != nil {
-			return badInput("%v", err)
+			return badInput("policy %s: %v", file, err)
 		}
 	}
 	if err := l.pager.UseReceivers(receivers); err != nil {
@@ -338,6 +344,17 @@ func (l *Loop) Guards(allow func(tenant string) bool) []GuardStatus {
 		out = append(out, s)
 	}
 	return out
+}
+
+// guardScope is the scope of a guard; there is none of that name where ok is false.
+func (l *Loop) guardScope(name string) (scope []string, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.IndexFunc(l.policy.Guards, func(g Guard) bool { return g.Name == name })
+	if i < 0 {
+		return nil, false
+	}
+	return l.policy.Guards[i].Scope, true
 }
 
 // LiveStatus is a rung that holds on a scope.

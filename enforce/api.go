@@ -184,7 +184,13 @@ func (a *api) live(c *gin.Context, key schema.Key) error {
 	if err != nil {
 		return err
 	}
-	list := a.l.Live(allow, c.Query("guard"), n)
+	guard := c.Query("guard")
+	if guard != "light" { // a light acts and is no guard of the policy
+		if err := a.guardNamed(guard); err != nil {
+			return err
+		}
+	}
+	list := a.l.Live(allow, guard, n)
 	if !key.AllowsAll() {
 		for i := range list {
 			if list[i].org {
@@ -295,6 +301,10 @@ func (a *api) budgets(c *gin.Context, key schema.Key) error {
 	if err != nil {
 		return err
 	}
+	guard := c.Query("guard")
+	if err := a.guardNamed(guard); err != nil {
+		return err
+	}
 	call := directive.Call{Tenant: c.Query("tenant"), User: c.Query("user"), Feature: c.Query("feature"), Workflow: c.Query("workflow"), Agent: c.Query("agent"), Model: c.Query("model"), RunID: c.Query("run_id"), Mode: c.Query("mode")}
 	if call != (directive.Call{Tenant: call.Tenant}) {
 		if call.Tenant == "" {
@@ -304,10 +314,22 @@ func (a *api) budgets(c *gin.Context, key schema.Key) error {
 		if err != nil {
 			return err
 		}
+		list = slices.DeleteFunc(list, func(b Budget) bool {
+			scope, _ := a.l.guardScope(b.Guard) // each run has a budget of its own: without a run none is meant
+			return guard != "" && b.Guard != guard || call.RunID == "" && slices.Contains(scope, "run")
+		})
 		c.JSON(http.StatusOK, gin.H{"budgets": list})
 		return nil
 	}
-	c.JSON(http.StatusOK, gin.H{"budgets": a.l.Budgets(allow, c.Query("guard"), n)})
+	c.JSON(http.StatusOK, gin.H{"budgets": a.l.Budgets(allow, guard, n)})
+	return nil
+}
+
+// guardNamed refuses the name of no guard, of which there would be nothing to see.
+func (a *api) guardNamed(name string) error {
+	if _, ok := a.l.guardScope(name); !ok && name != "" {
+		return badInput("no guard is named %q; GET /api/v1/guards (`flyball guard list`) lists them", name)
+	}
 	return nil
 }
 

@@ -86,8 +86,9 @@ type Options struct {
 	Keys func() *schema.Keyring
 	// Zone is a tenant's time zone; nil is UTC for all.
 	Zone func(tenant string) *time.Location
-	// Policy is the text of the policy; empty is DefaultPolicy.
+	// Policy is the text of the policy, nil is DefaultPolicy; PolicyFile is where it stands.
 	Policy      []byte
+	PolicyFile  string
 	PolicyCheck PolicyOptions
 	Pages       []page.Receiver
 	// Console is the address that links in pages point to, "" is none.
@@ -180,7 +181,7 @@ func New(o Options) (*Loop, uint64, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if len(o.Policy) == 0 {
+	if o.Policy == nil {
 		o.Policy = DefaultPolicy
 	}
 	l := &Loop{o: o, metrics: newMetrics(o.Registerer), set: directive.NewSet(), live: map[string]*live{}, byKey: map[string][]*live{}, dirty: make(chan struct{}, 1), fail: make(chan error, 1)}

@@ -252,6 +252,9 @@ type PolicyOptions struct {
 	Known func(model string) bool
 	// Cheaper reports whether a model is cheaper than another for a usual call; nil does not look.
 	Cheaper func(model, than string) (cheaper, known bool)
+
+	// stored is set for a text that was in force: once, one without guards could be.
+	stored bool
 }
 
 // ParsePolicy reads a policy and checks it. All mistakes are reported at once, each
@@ -329,6 +332,9 @@ func (c *checker) doubt(path, format string, args ...any) {
 var criticalities = []string{directive.Critical, directive.Standard, directive.Background}
 
 func (c *checker) policy(p *Policy) {
+	if p.Guards == nil && !c.o.stored { // an empty or half written file would end every guard
+		c.errs = append(c.errs, errors.New("guards are missing: want a list of them, or guards: [] for none"))
+	}
 	names := map[string]int{}
 	tiersOf := map[string][]string{}
 	for tier, models := range p.Tiers {
@@ -407,7 +413,9 @@ func (c *checker) mode(path, who string, mode *string) {
 
 func (c *checker) receivers(path, who string, names []string) {
 	for _, n := range names {
-		if c.o.Receivers != nil && !slices.Contains(c.o.Receivers, n) {
+		if c.o.Receivers != nil && len(c.o.Receivers) == 0 {
+			c.bad(path, "%s: page %q is no receiver: none is configured; list them under pages.receivers in the configuration (--config)", who, n)
+		} else if c.o.Receivers != nil && !slices.Contains(c.o.Receivers, n) {
 			c.bad(path, "%s: page %q is no receiver; known are %s", who, n, strings.Join(c.o.Receivers, ", "))
 		}
 	}

@@ -45,6 +45,10 @@ func TestPolicyMistakes(t *testing.T) {
 		return strings.Replace(goodGuard, old, new, 1)
 	}
 	f("gaurds: []\n", "line 1", "gaurds")
+	for _, text := range []string{"", "# a file that was cut off", "guards:\n", "tiers: {small: [cheap]}\n"} {
+		f(text, "guards are missing", "guards: [] for none")
+	}
+	f(goodGuard+"    page: [ops]\n", "line 9", "ops", "known are oncall")
 	f("guards: {\n", "line 1")
 	f(change("name: g", "name: g\n    colour: red"), "line 3", "colour")
 	f(change("name: g", "name: kill"), "line 2", "reserved")
@@ -115,7 +119,6 @@ func TestPolicyTaken(t *testing.T) {
 			t.Errorf("%d doubts, want %d: %v, for\n%s", len(got), doubts, got, text)
 		}
 	}
-	f("", 0)
 	f("guards: []\n", 0)
 	f(goodGuard, 0)
 	f(string(DefaultPolicy), 0)
@@ -124,8 +127,15 @@ func TestPolicyTaken(t *testing.T) {
 	f(strings.Replace(goodGuard, "at: 80%", "at: 112.5%", 1)[:0]+goodGuard, 0)
 	f(goodGuard+strings.Replace(strings.TrimPrefix(goodGuard, "guards:\n"), "name: g", "name: h", 1), 1) // overlapping
 	f(goodGuard+"    downgrade: {map: {dear: cheap}}\n", 1)                                              // never used
-	f("tiers: {small: [unheard-of]}\n", 1)
+	f("guards: []\ntiers: {small: [unheard-of]}\n", 1)
 	f(strings.Replace(goodGuard, "do: soft_block", "do: downgrade", 1)+"    downgrade: {map: {dear: cheap, \"*\": cheap}}\n    release_below: 75.5%\n    match: {mode: [interactive, batch], provider: openai}\n", 0)
+}
+
+func TestPolicyWithoutReceivers(t *testing.T) {
+	_, _, err := ParsePolicy([]byte(goodGuard+"    page: [oncall]\n"), PolicyOptions{Receivers: []string{}})
+	if err == nil || !strings.Contains(err.Error(), "none is configured") {
+		t.Errorf("got %v", err)
+	}
 }
 
 func FuzzPolicy(f *testing.F) {

@@ -208,7 +208,7 @@ func (a *App) Reload() error {
 	if err != nil {
 		return err
 	}
-	if err := a.loop.Reload(cfg.Pages.Receivers, policy); err != nil {
+	if err := a.loop.Reload(cfg.Pages.Receivers, policy, cfg.Policy); err != nil {
 		return err
 	}
 	if err := a.pipeline.UseDialect(a.dialectOptions(cfg)); err != nil {

@@ -100,7 +100,7 @@ func (a *App) startEnforcement(cfg Config) error {
 		return err
 	}
 	loop, from, err := enforce.New(enforce.Options{
-		Store: a.pipeline.Store(), Pricer: ceilings{a.pricer}, Post: a.report, Archive: a.archive, Refused: a.refused, Teach: a.teach, Forget: a.pipeline.Forgetting().Renaming(), Keys: a.keys.Load, Zone: a.zone, Policy: text, PolicyCheck: PolicyOptions(cfg, a.pricer),
+		Store: a.pipeline.Store(), Pricer: ceilings{a.pricer}, Post: a.report, Archive: a.archive, Refused: a.refused, Teach: a.teach, Forget: a.pipeline.Forgetting().Renaming(), Keys: a.keys.Load, Zone: a.zone, Policy: text, PolicyFile: cfg.Policy, PolicyCheck: PolicyOptions(cfg, a.pricer),
 		Pages: cfg.Pages.Receivers, Console: cfg.Pages.URL, Logger: a.log, Registerer: a.reg,
 	})
 	if err != nil {

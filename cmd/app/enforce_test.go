@@ -535,7 +535,7 @@ func TestRefusedReload(t *testing.T) {
 	}
 	before := state()
 	write(file, fmt.Sprintf(config, policy))
-	for _, wrong := range []string{"guards: [{name: a}]\n", strings.Replace(good, "new", "old", 1)} {
+	for _, wrong := range []string{"", "guards: [{name: a}]\n", strings.Replace(good, "new", "old", 1)} {
 		write(policy, wrong)
 		s.post("/reload", map[string]any{}, http.StatusBadRequest)
 		if after := state(); after != before {
@@ -553,4 +553,38 @@ func TestRefusedReload(t *testing.T) {
 	if n := len(s.get("/guards")["guards"].([]any)); n != 1 {
 		t.Errorf("%d guards after the reload", n)
 	}
+}
+
+// TestBudgetsOfACall: a budget of each run is none of a user's whose run is not named, and
+// a guard that does not exist is not one without budgets.
+func TestBudgetsOfACall(t *testing.T) {
+	s := newService(t, "", withPolicy(t, `
+guards:
+  - {name: task, scope: [run], measure: cost, window: run, limit: "1", ladder: [{at: 100%, do: terminate}], outcome: checkpoint}
+  - {name: user-day, scope: [tenant, user], measure: cost, window: day, limit: "5", ladder: [{at: 100%, do: soft_block}], outcome: pause}
+`)...)
+	s.start()
+	f := func(query, want string) {
+		t.Helper()
+		got := []string{}
+		for _, b := range s.get("/budgets?" + query)["budgets"].([]any) {
+			got = append(got, b.(map[string]any)["guard"].(string))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: got %q, want %s", query, got, want)
+		}
+	}
+	f("tenant=t-1&user=ann", "user-day")
+	f("tenant=t-1&user=ann&run_id=r", "task user-day")
+	f("tenant=t-1&user=ann&run_id=r&guard=task", "task")
+	f("guard=task", "")
+	refused := func(path, want string) {
+		t.Helper()
+		if code, text := s.as("", http.MethodGet, path, nil); code != http.StatusBadRequest || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", path, code, text)
+		}
+	}
+	refused("/budgets?guard=nope", `no guard is named`)
+	refused("/guards/live?guard=nope", `no guard is named`)
+	s.get("/guards/live?guard=light")
 }
