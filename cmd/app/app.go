@@ -112,6 +112,9 @@ func New(cfg Config, path string, env []string, log *slog.Logger) (_ *App, err e
 	if err := a.startEnforcement(cfg); err != nil {
 		return nil, err
 	}
+	if err := portFree(cfg); err != nil {
+		return nil, err
+	}
 	a.wg.Go(a.watchLedger)
 	a.wg.Go(a.reportRooms)
 	a.wg.Go(a.forgetUsers)
@@ -175,7 +178,7 @@ func (a *App) prepare(cfg Config) (use func(), err error) {
 }
 
 func (a *App) loadPrices(cfg Config) (*price.Catalogue, error) {
-	cat, rejected, err := price.Load(price.Options{NoEmbedded: !cfg.Prices.Embedded, Files: cfg.Prices.Files, AssumedInput: cfg.Limits.AssumedTokens.Input, AssumedOutput: cfg.Limits.AssumedTokens.Output})
+	cat, rejected, err := LoadPrices(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -397,25 +400,75 @@ func (a *App) stored() time.Time {
 	return time.Time{}
 }
 
+// listenOn opens a listener of the configuration.
+func listenOn(name, addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen.%s: %w (is another Flyball or collector running? FLYBALL_LISTEN__%s moves it)", name, err, upper(name))
+	}
+	return l, nil
+}
+
+// portFree refuses a start where the port of the embedded ClickHouse is taken: it is opened
+// with the engine, much later, and nobody would see why it is tried again and again.
+func portFree(cfg Config) error {
+	if cfg.Listen.ClickHouse == "" || !engine.Embedded(cfg.ClickHouse.DSN) {
+		return nil
+	}
+	l, err := listenOn("clickhouse", cfg.Listen.ClickHouse)
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+// certificate reads the certificate of the listeners; nil is none.
+func certificate(t TLS) (*tls.Config, error) {
+	if t.Cert == "" {
+		return nil, nil
+	}
+	cert, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	if err != nil {
+		return nil, fmt.Errorf("read tls certificate: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// Check reads the files that a configuration names, as New does, and says why it would
+// not start.
+func Check(cfg Config) error {
+	cat, _, err := LoadPrices(cfg)
+	errs := []error{err}
+	text, err := policyText(cfg)
+	if err == nil && text != nil && cat != nil {
+		if _, _, err = enforce.ParsePolicy(text, PolicyOptions(cfg, ingest.NewPricer(cat))); err != nil {
+			err = fmt.Errorf("policy %s: %w", cfg.Policy, err)
+		}
+	}
+	errs = append(errs, err)
+	_, err = schema.LoadRates(cfg.FX.Files)
+	errs = append(errs, err)
+	_, err = dialect.New(dialect.Options{Attributes: cfg.Attributes, Emitters: cfg.Emitters, Tools: cfg.Tools})
+	errs = append(errs, err)
+	_, err = certificate(cfg.TLS)
+	return errors.Join(append(errs, err)...)
+}
+
 // listen opens every listener before any is served, so that a port in use is an
 // error of the start.
 func (a *App) listen() error {
-	var tlsConfig *tls.Config
-	if a.cfg.TLS.Cert != "" {
-		cert, err := tls.LoadX509KeyPair(a.cfg.TLS.Cert, a.cfg.TLS.Key)
-		if err != nil {
-			return fmt.Errorf("read tls certificate: %w", err)
-		}
-		tlsConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	tlsConfig, err := certificate(a.cfg.TLS)
+	if err != nil {
+		return err
 	}
 	recv, err := otlp.NewReceiver(otlp.Options{Consumer: a.pipeline, Keys: a.keys.Load, RequestBytes: int64(a.cfg.Limits.RequestBytes), InflightBytes: int64(a.cfg.Limits.InflightBytes), TLS: tlsConfig, Logger: a.log, Registerer: a.reg})
 	if err != nil {
 		return err
 	}
 	open := func(name, addr string) (net.Listener, error) {
-		l, err := net.Listen("tcp", addr)
+		l, err := listenOn(name, addr)
 		if err != nil {
-			return nil, fmt.Errorf("listen.%s: %w (is another Flyball or collector running? FLYBALL_LISTEN__%s moves it)", name, err, upper(name))
+			return nil, err
 		}
 		a.addrs[name] = l.Addr().String()
 		return l, nil

@@ -2,21 +2,26 @@ package app
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"reflect"
+	"regexp"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 
 	"github.com/flyball/flyball/enforce/page"
 	"github.com/flyball/flyball/ingest/dialect"
 	"github.com/flyball/flyball/schema"
+	"github.com/flyball/flyball/schema/engine"
 )
 
 // Config is the whole configuration: one strict YAML file, every key also as
@@ -225,10 +230,13 @@ func LoadConfig(path string, env []string) (Config, error) {
 		if err != nil {
 			return c, fmt.Errorf("read configuration: %w", err)
 		}
+		if bytes.IndexByte(data, 0) >= 0 || !utf8.Valid(data) {
+			return c, fmt.Errorf("read configuration %s: the file is no text; want YAML", path)
+		}
 		if len(bytes.TrimSpace(data)) > 0 {
 			probe := Default()
 			if err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(&probe); err != nil {
-				return c, fmt.Errorf("read configuration %s: %s", path, strings.TrimSpace(yaml.FormatError(err, false, true)))
+				return c, fmt.Errorf("read configuration %s: %s", path, plain(yaml.FormatError(err, false, true)))
 			}
 			if err := yaml.Unmarshal(data, &tree); err != nil {
 				return c, fmt.Errorf("read configuration %s: %w", path, err)
@@ -239,8 +247,12 @@ func LoadConfig(path string, env []string) (Config, error) {
 	for _, kv := range env {
 		name, value, _ := strings.Cut(kv, "=")
 		path, ok := strings.CutPrefix(name, "FLYBALL_")
-		if !ok || !strings.Contains(path, "__") && !slices.Contains([]string{"DATA", "POLICY", "KEYS", "EMITTERS", "TENANTS", "TOOLS", "ATTRIBUTES"}, path) {
-			continue // FLYBALL_LIBCHDB, FLYBALL_CACHE and the like are no keys
+		if !ok || noKey.MatchString(path) {
+			continue
+		}
+		if names := variables(reflect.TypeFor[Config](), ""); !strings.Contains(path, "__") && !slices.Contains(names, path) {
+			near := slices.MinFunc(names, func(a, b string) int { return cmp.Compare(edits(path, a), edits(path, b)) })
+			return c, fmt.Errorf("read environment variable %s: there is no such key, did you mean FLYBALL_%s? (deploy/config.reference.yaml has all)", name, near)
 		}
 		var v any
 		if err := yaml.Unmarshal([]byte(value), &v); err != nil || v == nil {
@@ -263,7 +275,7 @@ func LoadConfig(path string, env []string) (Config, error) {
 		}
 		probe := Default()
 		if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&probe); err != nil {
-			first, _, _ := strings.Cut(strings.TrimSpace(yaml.FormatError(err, false, false)), "\n")
+			first, _, _ := strings.Cut(plain(yaml.FormatError(err, false, false)), "\n")
 			return c, fmt.Errorf("read environment variable %s: %s", name, first)
 		}
 	}
@@ -286,6 +298,64 @@ func LoadConfig(path string, env []string) (Config, error) {
 		}
 	}
 	return c, c.validate()
+}
+
+// goType is how the decoder says that a value is of another type.
+var goType = regexp.MustCompile(`cannot unmarshal .* into Go \S+(?: field)?(?: \S+)? of type (\S+)`)
+
+// plain is an error of the decoder without the types of the program.
+func plain(text string) string {
+	return goType.ReplaceAllStringFunc(strings.TrimSpace(text), func(s string) string {
+		switch typ := goType.FindStringSubmatch(s)[1]; {
+		case typ == "string":
+			return "want a text"
+		case typ == "bool":
+			return "want true or false"
+		case strings.Contains(typ, "int"):
+			return "want a whole number"
+		case strings.HasPrefix(typ, "[]"):
+			return "want a list"
+		}
+		return "want keys with values"
+	})
+}
+
+// noKey is what follows FLYBALL_ in names that are no keys of the configuration: those that
+// the program, its scripts and its documentation read, those of tests, and what Kubernetes
+// sets for a service that is called flyball.
+var noKey = regexp.MustCompile(`^(LIBCHDB(_INTEGRITY)?|CACHE|KEY(_FILE)?|FAULT|BIN|CHECK|COLLECTOR|ENVOY(_RATE)?|OTLP|PASSWORD|GRAFANA_KEY|PYTHON|FOCUS_VALIDATOR|VERSION|SHA256|ENGINE_.+|.+_TEST_.+)$|(^|_)(SERVICE_(HOST|PORT)|PORT)(_|$)`)
+
+// variables are the names of the environment variables of t's keys, without FLYBALL_.
+func variables(t reflect.Type, within string) (out []string) {
+	for i := range t.NumField() {
+		name := within + strings.ToUpper(t.Field(i).Tag.Get("yaml"))
+		out = append(out, name)
+		if ft := t.Field(i).Type; ft.Kind() == reflect.Struct {
+			out = append(out, variables(ft, name+"__")...)
+		}
+	}
+	return out
+}
+
+// edits is how many letters turn a into b, by Levenshtein.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 func (c *Config) validate() error {
@@ -322,6 +392,9 @@ func (c *Config) validate() error {
 		if err := c.Pages.Receivers[i].Validate(); err != nil {
 			errs = append(errs, fmt.Errorf("pages: %w", err))
 		}
+	}
+	if err := engine.CheckDSN(c.ClickHouse.DSN); err != nil {
+		errs = append(errs, fmt.Errorf("clickhouse.dsn: %w", err))
 	}
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		errs = append(errs, errors.New("tls: give both cert and key"))
