@@ -125,6 +125,7 @@ func (g *global) send(ctx context.Context, method, path string, query url.Values
 
 // filters are the flags of every question.
 type filters struct {
+	given                                       func(flag string) bool
 	from, to, groupBy, interval, asOf, currency string
 	tenants, where                              []string
 	limit                                       int
@@ -133,10 +134,11 @@ type filters struct {
 
 func (f *filters) flags(c *cobra.Command, group string) {
 	fl := c.Flags()
+	f.given = fl.Changed
 	fl.StringVar(&f.from, "from", "", "start, RFC 3339 or a date (default: 24 hours ago)")
 	fl.StringVar(&f.to, "to", "", "end, exclusive")
-	fl.StringSliceVar(&f.tenants, "tenant", nil, "tenant (repeatable)")
-	fl.StringSliceVar(&f.where, "where", nil, "dimension=value (repeatable)")
+	fl.StringArrayVar(&f.tenants, "tenant", nil, "`tenant` (repeatable)")
+	fl.StringArrayVar(&f.where, "where", nil, "`dimension=value` (repeatable, for each dimension once)")
 	fl.IntVar(&f.limit, "limit", 0, "rows at the most")
 	fl.BoolVar(&f.csv, "csv", false, "print CSV: every row, unless --limit says less")
 	if group != "" {
@@ -154,23 +156,17 @@ func (f *filters) converted(c *cobra.Command) {
 	c.Flags().StringVar(&f.currency, "currency", "", "also in this currency, at the rates of fx.files")
 }
 
+// query passes on every flag that was given. What is wrong with a value, the server says:
+// one that was left out here would be answered for all.
 func (f *filters) query() (url.Values, error) {
 	q := url.Values{}
-	set := func(k, v string) {
-		if v != "" {
-			q.Set(k, v)
+	for _, p := range []struct{ name, flag, value string }{{"from", "from", f.from}, {"to", "to", f.to}, {"group_by", "by", f.groupBy}, {"interval", "interval", f.interval},
+		{"as_of", "as-of", f.asOf}, {"currency", "currency", f.currency}, {"limit", "limit", strconv.Itoa(f.limit)}} {
+		if f.given(p.flag) || p.name == "group_by" && p.value != "" {
+			q.Set(p.name, p.value)
 		}
 	}
-	set("from", f.from)
-	set("to", f.to)
-	set("group_by", f.groupBy)
-	set("interval", f.interval)
-	set("as_of", f.asOf)
-	set("currency", f.currency)
 	q["tenant"] = f.tenants
-	if f.limit > 0 {
-		set("limit", fmt.Sprint(f.limit))
-	}
 	if f.csv {
 		q.Set("format", "csv")
 	}
@@ -179,7 +175,7 @@ func (f *filters) query() (url.Values, error) {
 		if !ok {
 			return nil, usageError{fmt.Errorf("--where %q: want dimension=value", w)}
 		}
-		q.Set(k, v)
+		q.Add(k, v)
 	}
 	return q, nil
 }
@@ -210,7 +206,17 @@ func (g *global) show(cmd *cobra.Command, data []byte, f func(w io.Writer, data 
 	if err := dec.Decode(&m); err != nil {
 		return fmt.Errorf("read answer: %w", err)
 	}
-	return f(cmd.OutOrStdout(), m)
+	if err := f(cmd.OutOrStdout(), m); err != nil {
+		return err
+	}
+	if cmd.Flags().Lookup("limit") != nil && (m["truncated"] == true || cell(m["next"]) != "-") {
+		more := "--limit N prints up to N of them"
+		if cmd.Flags().Lookup("csv") != nil {
+			more += ", --csv all"
+		}
+		fmt.Fprintln(cmd.ErrOrStderr(), "there are more rows: "+more)
+	}
+	return nil
 }
 
 func rowsOf(data map[string]any, name string) []map[string]any {

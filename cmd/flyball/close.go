@@ -32,7 +32,7 @@ func closeCommand(g *global) *cobra.Command {
 			return table(w, rowsOf(d, "closed"), "tenant", "month=period", "from", "to", "known before=as_of", "usd=cost_usd")
 		})
 	}}
-	c.Flags().StringSliceVar(&tenants, "tenant", nil, "tenant (repeatable; default: every tenant of the key)")
+	c.Flags().StringArrayVar(&tenants, "tenant", nil, "`tenant` (repeatable; default: every tenant of the key)")
 	c.Flags().StringVar(&asOf, "as-of", "", "the last UTC day whose entries count (default: yesterday)")
 	c.Flags().StringVar(&reason, "reason", "", "why; kept in the history of enforcement")
 	c.AddCommand(closeShowCommand(g))
@@ -60,9 +60,14 @@ func closeShowCommand(g *global) *cobra.Command {
 		if currency != "" {
 			q.Set("currency", currency)
 		}
-		return g.ask(cmd, "/api/v1/close", q, printClose)
+		return g.ask(cmd, "/api/v1/close", q, func(w io.Writer, d map[string]any) error {
+			if len(rowsOf(d, "closes")) == 0 {
+				return fmt.Errorf("%s is not closed; flyball close %s closes it, flyball close show lists what is", args[0], args[0])
+			}
+			return printClose(w, d)
+		})
 	}}
-	c.Flags().StringSliceVar(&tenants, "tenant", nil, "tenant (repeatable)")
+	c.Flags().StringArrayVar(&tenants, "tenant", nil, "`tenant` (repeatable)")
 	c.Flags().StringVar(&currency, "currency", "", "of a month: its days also in this currency, at the rates of fx.files")
 	c.Flags().StringVar(&asOf, "as-of", "", "what was known at the end of a UTC day, or before an instant")
 	c.Flags().BoolVar(&csv, "csv", false, "print CSV")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -226,7 +228,11 @@ func explainCommand(g *global) *cobra.Command {
 	return &cobra.Command{Use: "explain TRACE", Short: "How each call of a trace was read and priced", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 		q := map[string][]string{"trace_id": {args[0]}, "limit": {"1000"}}
 		return g.ask(cmd, "/api/v1/calls", q, func(w io.Writer, d map[string]any) error {
-			for _, c := range rowsOf(d, "calls") {
+			calls := rowsOf(d, "calls")
+			if len(calls) == 0 {
+				return fmt.Errorf("no call of trace %s is known; spans are listed some seconds after they came, see flyball calls", args[0])
+			}
+			for _, c := range calls {
 				if adj, ok := c["adjustment"].(map[string]any); ok {
 					fmt.Fprintf(w, "%s adjustment %s\n  reason     %s\n  posted     by %s on %s\n  cost       %s USD, %s %s\n", cell(c["span_id"]), cell(adj["id"]), cell(adj["reason"]), cell(adj["by"]), cell(c["recorded_at"]), cell(c["cost_usd"]), cell(c["amount"]), cell(c["currency"]))
 					continue
@@ -259,14 +265,12 @@ func explainCommand(g *global) *cobra.Command {
 func ingestCommand(g *global) *cobra.Command {
 	var endpoint string
 	c := &cobra.Command{Use: "ingest FILE...", Short: "Read OTLP files (JSON, JSON lines or protobuf; plain, gzip or zstd) into the server", Args: cobra.MinimumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
-		if endpoint == "" {
-			cfg, err := app.LoadConfig(g.config, os.Environ())
-			if err != nil {
-				return err
-			}
-			endpoint = cfg.Listen.OTLPGRPC
+		cfg, err := app.LoadConfig(g.config, os.Environ())
+		if err != nil {
+			return err
 		}
-		conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(256<<20)))
+		endpoint, creds := dialOTLP(endpoint, cfg)
+		conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(256<<20)))
 		if err != nil {
 			return usageError{err}
 		}
@@ -283,8 +287,24 @@ func ingestCommand(g *global) *cobra.Command {
 		}
 		return err
 	}}
-	c.Flags().StringVar(&endpoint, "otlp", "", "OTLP gRPC address of the server (default: listen.otlp_grpc of the configuration)")
+	c.Flags().StringVar(&endpoint, "otlp", "", "OTLP gRPC address of the server, https:// before it for TLS (default: that of the configuration)")
 	return c
+}
+
+// dialOTLP is where OTLP is sent and how. Without a scheme it is TLS where the configuration
+// has a certificate, as it is for every other verb.
+func dialOTLP(endpoint string, cfg app.Config) (string, credentials.TransportCredentials) {
+	secure := cfg.TLS.Cert != ""
+	if endpoint == "" {
+		endpoint = cfg.Listen.OTLPGRPC
+	}
+	if scheme, addr, ok := strings.Cut(endpoint, "://"); ok && (scheme == "https" || scheme == "http") {
+		endpoint, secure = strings.TrimRight(addr, "/"), scheme == "https"
+	}
+	if secure {
+		return endpoint, credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})
+	}
+	return endpoint, insecure.NewCredentials()
 }
 
 // sender forwards what a file holds over OTLP.
@@ -335,8 +355,11 @@ func (s *sender) count(n int, rejected int64, why string) {
 
 // sendError keeps an overload what it is, so that the reader asks again.
 func sendError(err error) error {
-	if c := status.Code(err); c == codes.ResourceExhausted || c == codes.Unavailable && strings.Contains(err.Error(), "full") {
+	switch c := status.Code(err); {
+	case c == codes.ResourceExhausted || c == codes.Unavailable && strings.Contains(err.Error(), "full"):
 		return otlp.Overload{RetryAfter: time.Second, Reason: err.Error()}
+	case c == codes.Unauthenticated || c == codes.PermissionDenied:
+		return fmt.Errorf("the server does not take the key (--key or FLYBALL_KEY): %s", status.Convert(err).Message())
 	}
 	return fmt.Errorf("send to the server (is `flyball serve` running?): %w", err)
 }

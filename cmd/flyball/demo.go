@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,6 +29,9 @@ func demoCommand(g *global) *cobra.Command {
 	c := &cobra.Command{Use: "demo", Short: "Run the service on agent traffic it plays itself, and print the answers",
 		Long: "Starts the service on a fresh temporary store, plays agents of five tenants over OTLP, prints what Flyball\nmakes of it, and keeps serving until Ctrl-C. With DEMO_ONCE=1 it ends after the answers.",
 		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			if seconds < 1 {
+				return usageError{fmt.Errorf("--seconds %d: want at least 1", seconds)}
+			}
 			return runDemo(cmd, g, time.Duration(seconds)*time.Second)
 		}}
 	c.Flags().IntVar(&seconds, "seconds", 30, "how long the agents work")
@@ -160,23 +164,23 @@ func printDemo(cmd *cobra.Command, g *global) error {
 	}); err != nil {
 		return err
 	}
-	heading("Amplification by workflow", "(model calls + tool calls + retries) / user requests: how much work one request became.")
+	heading("Amplification by workflow", "(model calls + tool calls + retries) / user requests: how much work one request became. REPEATED are tool calls with arguments that the run had used before, and no retries.")
 	if err := g.ask(cmd, "/api/v1/amplification", url.Values{"group_by": {"tenant,workflow"}}, func(w io.Writer, d map[string]any) error {
 		return printAmplification(w, d, "tenant,workflow")
 	}); err != nil {
 		return err
 	}
 	heading("Retries by layer", "Who tried again after which failure: the SDK inside one call, the framework around it, or the agent asking for the same tool again.")
-	if err := g.ask(cmd, "/api/v1/retries", nil, printRetries); err != nil {
+	if err := g.ask(cmd, "/api/v1/retries", nil, func(w io.Writer, d map[string]any) error { return printRetries(w, d, "layer,failure") }); err != nil {
 		return err
 	}
 	heading("Coverage", "What is not known: calls without a price, without usage, or read by an assumption.")
 	if err := g.ask(cmd, "/api/v1/coverage", nil, printCoverage); err != nil {
 		return err
 	}
-	heading("Guards that acted", "What the demo's policy did: a run was stopped, a feature sent to a cheaper model, a storm reported (`flyball guard events`).")
+	heading("Guards that acted", "What the demo's policy did: a run is stopped, since its agent asks a limiter (demo-gateway, which follows from its start) before each call; a cheaper model is ordered for a feature whose agent asks nobody, so that its calls stay as they are; a storm of retries is reported (`flyball guard events`).")
 	if err := g.ask(cmd, "/api/v1/enforcement", url.Values{"limit": {"20"}}, func(w io.Writer, d map[string]any) error {
-		return table(w, rowsOf(d, "events"), "kind", "guard", "action", "scope", "value", "limit")
+		return table(w, rowsOf(d, "events"), "kind", "guard", "action", "by=actor", "scope", "value", "limit")
 	}); err != nil {
 		return err
 	}
@@ -189,8 +193,11 @@ func printDemo(cmd *cobra.Command, g *global) error {
 			RunID string `json:"run_id"`
 		} `json:"rows"`
 	}
-	if err := json.Unmarshal(data, &runs); err != nil || len(runs.Rows) == 0 {
-		return fmt.Errorf("the demo's quote run is not in the journal: %v", err)
+	if err := json.Unmarshal(data, &runs); err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	if len(runs.Rows) == 0 {
+		return errors.New("the demo's quote run is not in the journal; see what the service said above")
 	}
 	heading("One run as a trace", "The tree of calls, what each cost, and whose retry it was (`flyball runs "+runs.Rows[0].RunID+"`).")
 	return g.ask(cmd, "/api/v1/runs/"+runs.Rows[0].RunID, nil, printRun)

@@ -2,12 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -32,10 +34,15 @@ func doctorCommand(g *global) *cobra.Command {
 		say("platform", runtime.GOOS == "linux" || runtime.GOOS == "darwin", "%s/%s, %d cores", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
 		cfg, err := app.LoadConfig(g.config, os.Environ())
 		if err != nil {
-			say("configuration", false, "%v", err)
 			cfg = app.Default()
 		} else {
-			say("configuration", true, "valid")
+			_, err = logger(cfg.Log)
+			err = errors.Join(err, app.Check(cfg))
+		}
+		if err != nil {
+			say("configuration", false, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		} else {
+			say("configuration", true, "valid, and so are the files it names")
 		}
 		if cfg.ClickHouse.DSN == "embedded://" || cfg.ClickHouse.DSN == "" {
 			path, err := engine.FindLibrary("")

@@ -27,6 +27,9 @@ func exportFocusCommand(g *global) *cobra.Command {
 	var from, to, format, currency, asOf, out string
 	var tenants []string
 	c := &cobra.Command{Use: "focus", Short: "A FOCUS 1.2 file of whole days, a row per tenant, day, model, price and kind of token", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		if err := needs(cmd, "from", "to"); err != nil {
+			return err
+		}
 		if st, err := os.Stdout.Stat(); format == "parquet" && out == "" && err == nil && st.Mode()&os.ModeCharDevice != 0 {
 			return usageError{fmt.Errorf("Parquet is no text for a terminal; name a file with --out")}
 		}
@@ -54,7 +57,7 @@ func exportFocusCommand(g *global) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&from, "from", "", "first day, e.g. 2026-11-01")
 	f.StringVar(&to, "to", "", "the day after the last, e.g. 2026-12-01")
-	f.StringSliceVar(&tenants, "tenant", nil, "tenant (repeatable)")
+	f.StringArrayVar(&tenants, "tenant", nil, "`tenant` (repeatable)")
 	f.StringVar(&format, "format", "csv", "csv or parquet")
 	f.StringVar(&currency, "currency", "", "currency of the file, at the rates of fx.files (default: USD)")
 	f.StringVar(&asOf, "as-of", "", "what was known at the end of a UTC day, or before an instant")

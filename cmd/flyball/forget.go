@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,20 +32,25 @@ func forgetCommand(g *global) *cobra.Command {
 		if err := json.Unmarshal(data, &d); err != nil {
 			return fmt.Errorf("read answer: %w", err)
 		}
+		said := fmt.Sprintf("the user is being forgotten; his calls are those of %s of tenant %s", d.Pseudonym, d.Tenant)
 		if !noWait {
 			if err := waitForgotten(cmd.Context(), g, d.Pseudonym); err != nil {
 				return err
+			}
+			calls, err := callsOf(cmd.Context(), g, d.Tenant, d.Pseudonym)
+			if err != nil {
+				return fmt.Errorf("the user is forgotten, and how many calls are those of %s now is not known: %w", d.Pseudonym, err)
+			}
+			said = fmt.Sprintf("the user is forgotten; his %s calls are those of %s of tenant %s", calls, d.Pseudonym, d.Tenant)
+			if calls == "0" {
+				said = fmt.Sprintf("no call of %q of tenant %s was known: is the id spelled as calls have it? Calls that come with it from now on are not renamed", in.User, d.Tenant)
 			}
 		}
 		if g.json {
 			_, err := cmd.OutOrStdout().Write(append(data, '\n'))
 			return err
 		}
-		what := "forgotten"
-		if noWait {
-			what = "being forgotten"
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "the user is %s; his calls are those of %s of tenant %s\n", what, d.Pseudonym, d.Tenant)
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), said)
 		return err
 	}}
 	f := c.Flags()
@@ -58,6 +64,23 @@ func forgetCommand(g *global) *cobra.Command {
 
 // forgetting is a user who is being forgotten.
 type forgetting struct{ Tenant, Pseudonym, Step, Error string }
+
+// callsOf is how many calls a user has, as far back as is kept.
+func callsOf(ctx context.Context, g *global, tenant, user string) (string, error) {
+	data, err := g.call(ctx, http.MethodGet, "/api/v1/spend", url.Values{"tenant": {tenant}, "user": {user}, "group_by": {""}, "from": {"1971-01-01"}}, nil)
+	if err != nil {
+		return "", err
+	}
+	var d struct {
+		Total struct {
+			Calls json.Number `json:"calls"`
+		} `json:"total"`
+	}
+	if err := json.Unmarshal(data, &d); err != nil {
+		return "", fmt.Errorf("read answer: %w", err)
+	}
+	return d.Total.Calls.String(), nil
+}
 
 // waitForgotten returns when the server has forgotten who got that pseudonym. It asks
 // on while the server restarts.

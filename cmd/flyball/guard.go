@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -145,6 +146,11 @@ func guardBudgetsCommand(g *global) *cobra.Command {
 		for i := range names {
 			pairs = append(pairs, names[i], v[i])
 		}
+		if slices.ContainsFunc(v[2:], func(s string) bool { return s != "" }) {
+			if err := needs(cmd, "tenant"); err != nil { // a user is one tenant's
+				return err
+			}
+		}
 		return g.ask(cmd, "/api/v1/budgets", params(pairs...), func(w io.Writer, d map[string]any) error {
 			rows := rowsOf(d, "budgets")
 			for _, r := range rows {
@@ -195,6 +201,9 @@ func (g *global) change(cmd *cobra.Command, path string, body any, say func(w io
 func guardReleaseCommand(g *global) *cobra.Command {
 	var reason string
 	c := &cobra.Command{Use: "release ID", Short: "Take back what a guard does on one scope (ID as `guard live` shows it)", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		if err := needs(cmd, "reason"); err != nil {
+			return err
+		}
 		return g.change(cmd, "/api/v1/guards/release", map[string]string{"id": args[0], "reason": reason}, func(w io.Writer, _ map[string]any) error {
 			_, err := fmt.Fprintf(w, "released %s; the guard acts again at its next rung or in its next window\n", args[0])
 			return err
@@ -207,6 +216,9 @@ func guardReleaseCommand(g *global) *cobra.Command {
 func guardApplyCommand(g *global) *cobra.Command {
 	var reason string
 	c := &cobra.Command{Use: "apply FILE", Short: "Put a policy in force on the running server, without a restart", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		if err := needs(cmd, "reason"); err != nil {
+			return err
+		}
 		text, err := readPolicy(args[0])
 		if err != nil {
 			return err

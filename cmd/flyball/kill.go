@@ -17,11 +17,17 @@ func killCommand(g *global) *cobra.Command {
 	var reason string
 	var stage int
 	on := &cobra.Command{Use: "on", Short: "Halt every call that is not exempt; with --stage admit that percentage of runs", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		if err := needs(cmd, "reason"); err != nil {
+			return err
+		}
 		return g.change(cmd, "/api/v1/kill", map[string]any{"state": "on", "stage": stage, "reason": reason}, printKill)
 	}}
 	on.Flags().StringVar(&reason, "reason", "", "why (required)")
 	on.Flags().IntVar(&stage, "stage", 0, "percentage of runs to admit, for a recovery in stages")
 	off := &cobra.Command{Use: "off", Short: "Admit every call again; it does not trip by itself for an hour", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		if err := needs(cmd, "reason"); err != nil {
+			return err
+		}
 		return g.change(cmd, "/api/v1/kill", map[string]any{"state": "off", "reason": reason}, printKill)
 	}}
 	off.Flags().StringVar(&reason, "reason", "", "why (required)")
@@ -43,8 +49,14 @@ func printKill(w io.Writer, d map[string]any) error {
 		fmt.Fprintf(w, "on since %s by %s: %s; %s%% of runs are admitted\n", cell(d["since"]), cell(d["actor"]), cell(d["reason"]), cell(d["stage"]))
 	case d["on"] == true:
 		fmt.Fprintf(w, "on since %s by %s: %s\n", cell(d["since"]), cell(d["actor"]), cell(d["reason"]))
+	case d["mode"] == nil:
+		fmt.Fprintln(w, "off")
 	default:
 		fmt.Fprintf(w, "off; trips by itself: %s\n", cell(d["mode"]))
+	}
+	if d["limiters"] == nil {
+		_, err := fmt.Fprintln(w, "who follows it, and how near it is to tripping, is told to a key for every tenant")
+		return err
 	}
 	fmt.Fprintf(w, "last hour %s USD, limit %s; today %s USD, limit %s; history of %s days\n", cell(d["last_hour_usd"]), cell(d["last_hour_limit_usd"]), cell(d["today_usd"]), cell(d["today_limit_usd"]), cell(d["history_days"]))
 	rows := rowsOf(d, "limiters")

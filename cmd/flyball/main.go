@@ -27,6 +27,21 @@ func main() {
 }
 
 func run(args []string) int {
+	root := rootCommand()
+	root.SetArgs(args)
+	err := root.Execute()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "flyball: "+strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))
+	if errors.As(err, &usageError{}) || strings.HasPrefix(err.Error(), "unknown command") {
+		return 2
+	}
+	return 1
+}
+
+// rootCommand is the whole command line.
+func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "flyball",
 		Short:         "A governor for AI-agent spend",
@@ -44,30 +59,13 @@ func run(args []string) int {
 		amplificationCommand(g), retriesCommand(g), coverageCommand(g), exportCommand(g), closeCommand(g), reconcileCommand(g), moversCommand(g), pricesCommand(g), repriceCommand(g), adjustCommand(g), forgetCommand(g), guardCommand(g), enforcementCommand(g), killCommand(g), pageCommand(g), keyCommand(g), doctorCommand(g), readyCommand(g), versionCommand(g))
 	root.AddCommand(tableCommands(g)...)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return noEmptyFlag(cmd) }
 	wrapArgs(root)
-	root.SetArgs(args)
-	err := root.Execute()
-	if err == nil {
-		return 0
-	}
-	fmt.Fprintln(os.Stderr, "flyball: "+strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))
-	if errors.As(err, &usageError{}) || strings.HasPrefix(err.Error(), "unknown command") {
-		return 2
-	}
-	return 1
-}
-
-// wrapArgs makes every complaint about arguments a usage error.
-func wrapArgs(c *cobra.Command) {
-	if check := c.Args; check != nil {
-		c.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
-				return usageError{fmt.Errorf("%w; usage: %s", err, cmd.UseLine())}
-			}
-			return nil
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Run, c.RunE = nil, helpOf
 		}
 	}
-	for _, sub := range c.Commands() {
-		wrapArgs(sub)
-	}
+	return root
 }

@@ -62,7 +62,7 @@ func (g *global) catalogue() (*price.Catalogue, app.Config, error) {
 	if err != nil {
 		return nil, cfg, err
 	}
-	cat, rejected, err := price.Load(price.Options{NoEmbedded: !cfg.Prices.Embedded, Files: cfg.Prices.Files, AssumedInput: cfg.Limits.AssumedTokens.Input, AssumedOutput: cfg.Limits.AssumedTokens.Output})
+	cat, rejected, err := app.LoadPrices(cfg)
 	for _, r := range rejected {
 		fmt.Fprintln(os.Stderr, "not taken: "+r.String())
 	}
@@ -99,6 +99,9 @@ func explainPriceCommand(g *global) *cobra.Command {
 		}
 		q := price.Query{Tenant: tenant, Provider: provider, Model: args[1], Tier: strings.ToLower(tier), Start: when.UnixNano(), Kind: schema.KindModel, Usage: schema.UsageKnown, Tokens: &tok, Units: &units}
 		r, steps := cat.Explain(&q)
+		if r.Status == schema.CostUnpriced && tok == (schema.Tokens{}) && units == (schema.Units{}) && cat.Known(tenant, provider, args[1]) {
+			return usageError{fmt.Errorf("%s/%s has a price; say how many tokens: --input, --output or another of flyball prices explain --help", provider, args[1])}
+		}
 		w := cmd.OutOrStdout()
 		if g.json {
 			out := map[string]any{"provider": provider, "model": args[1], "status": r.Status.String(), "cost_usd": nil, "exposure_usd": r.Exposure, "price_id": r.PriceID, "steps": steps, "flags": r.Flags.Names(), "currency": r.Currency, "amount": r.Amount}

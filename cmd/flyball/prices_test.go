@@ -22,9 +22,13 @@ func TestPrices(t *testing.T) {
 	own := write("own.yaml", `
 prices:
   - {provider: azure_openai, models: [m-5], per_million: {input: "2"}}
-  - {provider: openai, models: [m-6], per_million: {input: "1"}, service_tiers: {bacth: {per_million: {input: "0.5"}}}}
 aliases:
   - {provider: azure.ai.openai, model: prod-chat-2, is: {provider: azure, model: m-5}}
+`)
+	wrong := write("wrong.yaml", `
+prices:
+  - {provider: azure_openai, models: [m-5], per_million: {input: "2"}}
+  - {provider: openai, models: [m-6], per_million: {input: "1"}, service_tiers: {bacth: {per_million: {input: "0.5"}}}}
 `)
 	config := write("flyball.yaml", "prices: {embedded: false, files: ["+own+"]}\n")
 	f := func(want string, args ...string) {
@@ -46,6 +50,8 @@ aliases:
 	f("provider azure.ai.openai is recorded as azure\nprice line own.yaml:azure/m-5\n", "explain", "azure.ai.openai", "prod-chat-2", "--input", "1000000")
 	f("azure/m-7 has no price", "explain", "azure_openai", "m-7", "--input", "1")
 	f(`provider "langchain" is a framework`, "explain", "langchain", "m-5", "--input", "1")
-	f("row 2 (openai m-6): service_tiers.bacth: no such tier; want one of balanced, batch", "import", own)
-	f("1 price lines would be taken, 1 rows not as they are written", "import", own)
+	f("row 2 (openai m-6): service_tiers.bacth: no such tier; want one of balanced, batch", "import", wrong)
+	f("1 price lines would be taken, 1 rows not as they are written", "import", wrong)
+	config = write("wrong-flyball.yaml", "prices: {embedded: false, files: ["+wrong+"]}\n")
+	f("wrong.yaml: row 2 (openai m-6): service_tiers.bacth", "explain", "azure", "m-5", "--input", "1") // as the service would refuse it
 }

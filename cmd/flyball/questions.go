@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -87,7 +86,7 @@ func amplificationCommand(g *global) *cobra.Command {
 }
 
 func printAmplification(w io.Writer, d map[string]any, by string) error {
-	return table(w, rowsOf(d, "rows"), append(strings.Split(by, ","), "requests", "model=model_calls", "tools=tool_calls", "repeated=repeats", "retries", "amplification=ratio", "p99", "retry x=retry_multiplier", "cost x=cost_amplification", "usd=cost_usd", "unknown=unknown_calls")...)
+	return table(w, rowsOf(d, "rows"), append(strings.FieldsFunc(by, func(r rune) bool { return r == ',' }), "requests", "model=model_calls", "tools=tool_calls", "repeated=repeats", "retries", "amplification=ratio", "p99", "retry x=retry_multiplier", "cost x=cost_amplification", "usd=cost_usd", "unknown=unknown_calls")...)
 }
 
 func retriesCommand(g *global) *cobra.Command {
@@ -97,16 +96,16 @@ func retriesCommand(g *global) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return g.ask(cmd, "/api/v1/retries", q, printRetries)
+		return g.ask(cmd, "/api/v1/retries", q, func(w io.Writer, d map[string]any) error { return printRetries(w, d, f.groupBy) })
 	}}
-	f.flags(c, "")
+	f.flags(c, "layer,failure")
 	f.known(c)
 	f.converted(c)
 	return c
 }
 
-func printRetries(w io.Writer, d map[string]any) error {
-	cols := []string{"layer", "failure", "retries", "wasted usd=wasted_usd"}
+func printRetries(w io.Writer, d map[string]any, by string) error {
+	cols := append(strings.FieldsFunc(by, func(r rune) bool { return r == ',' }), "retries", "wasted usd=wasted_usd")
 	currency, converted := d["currency"].(string)
 	if converted {
 		cols = append(cols, "wasted "+strings.ToLower(currency)+"=wasted")
@@ -248,17 +247,17 @@ func callsCommand(g *global) *cobra.Command {
 			return err
 		}
 		if trace != "" {
-			q.Set("trace_id", trace)
+			q.Add("trace_id", trace)
 		}
 		if run != "" {
-			q.Set("run_id", run)
+			q.Add("run_id", run)
 		}
+		cols := []string{"started=started_at", "tenant", "run=run_id", "kind", "name", "model", "attempt", "layer=retry_layer", "failure", "usd=cost_usd", "status=cost_status"}
 		if history {
 			q.Set("history", "1")
+			cols = append([]string{"sign", "version", "recorded=recorded_at"}, cols...)
 		}
-		return g.ask(cmd, "/api/v1/calls", q, func(w io.Writer, d map[string]any) error {
-			return table(w, rowsOf(d, "calls"), "started=started_at", "tenant", "run=run_id", "kind", "name", "model", "attempt", "layer=retry_layer", "failure", "usd=cost_usd", "status=cost_status")
-		})
+		return g.ask(cmd, "/api/v1/calls", q, func(w io.Writer, d map[string]any) error { return table(w, rowsOf(d, "calls"), cols...) })
 	}}
 	f.flags(c, "")
 	f.known(c)
@@ -341,26 +340,11 @@ func sqlCommand(g *global) *cobra.Command {
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), 10*time.Minute)
 		defer cancel()
-		base, err := g.base()
+		resp, err := g.send(ctx, http.MethodPost, "/api/v1/sql", url.Values{"default_format": {format}}, upload{"text/plain", strings.NewReader(args[0])})
 		if err != nil {
 			return err
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/api/v1/sql?default_format="+format, bytes.NewReader([]byte(args[0])))
-		if err != nil {
-			return usageError{err}
-		}
-		if g.key != "" {
-			req.Header.Set("Authorization", "Bearer "+g.key)
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return fmt.Errorf("no server answers at %s; start one with `flyball serve` or name it with --server", base)
-		}
 		defer resp.Body.Close()
-		if resp.StatusCode >= 400 {
-			msg, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-			return fmt.Errorf("%s", strings.TrimSpace(string(msg)))
-		}
 		_, err = io.Copy(cmd.OutOrStdout(), resp.Body)
 		return err
 	}}

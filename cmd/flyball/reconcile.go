@@ -59,7 +59,7 @@ func reconcileCommand(g *global) *cobra.Command {
 		}}
 	c.Flags().StringVar(&from, "from", "", "first UTC day (default: that of the file)")
 	c.Flags().StringVar(&to, "to", "", "the day after the last")
-	c.Flags().StringSliceVar(&tenants, "tenant", nil, "tenant whose account is billed (repeatable; default: every tenant)")
+	c.Flags().StringArrayVar(&tenants, "tenant", nil, "`tenant` whose account is billed (repeatable; default: every tenant)")
 	c.Flags().StringVar(&asOf, "as-of", "", "compare with what was known at the end of a UTC day, or before an instant")
 	c.Flags().BoolVar(&again, "again", false, "compare a file that was compared before with what is known now")
 	c.AddCommand(reconcileShowCommand(g))
@@ -86,6 +86,10 @@ func concatenated(stdin io.Reader, names []string) (io.Reader, func(), error) {
 			return nil, nil, fmt.Errorf("read bill: %w", err)
 		}
 		files = append(files, f)
+		if st, err := f.Stat(); err == nil && st.IsDir() {
+			closeAll()
+			return nil, nil, usageError{fmt.Errorf("%s is a directory; name the files of the bill", name)}
+		}
 		list = append(list, f)
 	}
 	return io.MultiReader(list...), closeAll, nil
