@@ -348,14 +348,23 @@ func (s *Store) Scrub(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	touch := func() error {
+	touch := func(keys ...[]byte) error {
 		b := s.NewBatch()
-		if err := errors.Join(b.Put(keyScrub, nil), b.Commit(true)); err != nil {
+		for _, k := range keys {
+			if err := b.b.Set(k, nil, nil); err != nil {
+				return err
+			}
+		}
+		if err := b.Commit(true); err != nil {
 			return err
 		}
 		return s.db.Flush()
 	}
-	if err := errors.Join(touch(), s.db.Compact([]byte{0}, []byte{0xff}, true)); err != nil {
+	// The engine moves a table down as it is where it overlaps nothing, with what was
+	// deleted in it. Two tables from the first key to the last one overlap each other and
+	// every table of every level, so that all are merged.
+	first, last := []byte{0}, []byte{0xff}
+	if err := errors.Join(touch(first, last), touch(first, last), s.db.Compact(first, last, false)); err != nil {
 		return fmt.Errorf("scrub local store: %w", err)
 	}
 	// Logs and manifests of until now go when there are newer ones.
@@ -372,7 +381,7 @@ func (s *Store) Scrub(ctx context.Context) error {
 	err := files(func(name string) { old[name] = true })
 	for left := len(old); left > 0 && err == nil; {
 		if err = ctx.Err(); err == nil {
-			err = touch()
+			err = touch([]byte("m" + keyScrub))
 		}
 		if err == nil {
 			left = 0

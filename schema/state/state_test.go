@@ -200,20 +200,7 @@ func TestScrub(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	found := func() (files []string) {
-		t.Helper()
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range entries {
-			b, err := os.ReadFile(filepath.Join(dir, e.Name()))
-			if err == nil && bytes.Contains(b, []byte(secret)) {
-				files = append(files, e.Name())
-			}
-		}
-		return files
-	}
+	found := func() []string { t.Helper(); return filesWith(t, dir, secret) }
 	for i := range 5 {
 		put("a/"+secret, secret)
 		put("keep", fmt.Sprint("value ", i))
@@ -245,6 +232,68 @@ func TestScrub(t *testing.T) {
 	if v, err := s.Get("keep"); err != nil || string(v) != "value 4" {
 		t.Errorf("what was kept is %q, %v", v, err)
 	}
+}
+
+// filesWith are the files of a directory that have a text.
+func filesWith(t *testing.T, dir, text string) (files []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err == nil && bytes.Contains(b, []byte(text)) {
+			files = append(files, e.Name())
+		}
+	}
+	return files
+}
+
+// A name that was deleted is in no file after Scrub, also where the engine has nothing
+// to merge the table with that says so.
+func TestScrubOfFewTables(t *testing.T) {
+	const secret = "Not-To-Be-Found"
+	f := func(name string, before func(s *Store) error) {
+		t.Helper()
+		dir := t.TempDir()
+		s, err := Open(Options{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, c := s.NewBatch(), s.NewBatch()
+		for i := range 20 { // the engine looks itself after a table of which a tenth or more was deleted
+			if err := b.Put(fmt.Sprint("keep/", i), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(b.Put("a/"+secret, nil), b.Put("keep", []byte("kept")), b.Commit(true), c.Delete("a/"+secret), c.Commit(true), before(s)); err != nil {
+			t.Fatal(err)
+		}
+		if len(filesWith(t, dir, secret)) == 0 {
+			t.Fatalf("%s: no file has it before", name)
+		}
+		if err := s.Scrub(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if names := filesWith(t, dir, secret); len(names) > 0 {
+			t.Errorf("%s: %v still have what was deleted", name, names)
+		}
+		if v, err := s.Get("keep"); err != nil || string(v) != "kept" {
+			t.Errorf("%s: what was kept is %q, %v", name, v, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if names := filesWith(t, dir, secret); len(names) > 0 {
+			t.Errorf("%s, closed: %v have what was deleted", name, names)
+		}
+	}
+	f("never flushed", func(*Store) error { return nil })
+	f("flushed", func(s *Store) error { return s.db.Flush() })
+	f("moved to the bottom", func(s *Store) error {
+		return errors.Join(s.db.Flush(), s.db.Compact([]byte{0}, []byte{0xff}, false))
+	})
 }
 
 func TestRewriteTraces(t *testing.T) {
