@@ -308,6 +308,8 @@ func TestSecondLineRefusesOtherTenants(t *testing.T) {
 			q.vars["RunGroups"], q.vars["CallGroups"], q.vars["OfRuns"] = []string{}, []string{}, true
 			q.vars["Day"], q.vars["RunDay"], q.vars["Late"] = "toDateTime(0, 'UTC')", "toDateTime(0, 'UTC')", "arrayCount(m -> m.1 > toDateTime(0), c.months)"
 			q.args = append(q.args, clickhouse.Named("above", []uint64{}), clickhouse.Named("minutes", []uint16{}), clickhouse.Named("by_clock", []string{}))
+			q.vars["Eras"] = true
+			q.args = append(q.args, clickhouse.Named("era_lines", []string{"line"}), clickhouse.Named("era_calendars", []uint16{1}), clickhouse.Named("era_of", []uint16{1}), clickhouse.Named("era_at", []int64{noon.UnixNano()}))
 			if strings.Contains(name, "spend") || strings.Contains(name, "retries") || strings.Contains(name, "coverage") || name == "journal_lacks.sql" || name == "close.sql" || name == "close_frozen.sql" || name == "movers.sql" || name == "rate_limits.sql" || name == "reconcile_ours.sql" || name == "fx_days.sql" || name == "close_converted.sql" {
 				q.bind("base_from", "DateTime('UTC')", "2026-03-01 00:00:00")
 				q.bind("base_to", "DateTime('UTC')", "2026-03-02 00:00:00")

@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/big"
 	"net/http"
 	"slices"
@@ -44,8 +45,12 @@ type UnitPrice struct {
 // noticed, since they do not give the stored cost.
 type UnitPrices interface {
 	// Breaks are where the prices of a line change between calls of one tier: above
-	// these many input tokens, and for some lines at these minutes of the UTC day.
+	// these many input tokens, and for some lines at these minutes of the UTC day. A line
+	// is named by what is behind the first colon of its price_id.
 	Breaks() (inputTokens []uint64, minutes []int, byClock []string)
+	// Eras are the instants, in unix nanoseconds and in order, from which on the prices of
+	// a line may be others, for a tier of it too; by the line's name.
+	Eras() map[string][]int64
 	UnitPrices(PricedCall) (prices []UnitPrice, ok bool)
 }
 
@@ -579,17 +584,41 @@ func (a *API) focus(ctx context.Context, r *request) (any, error) {
 	return nil, nil
 }
 
-// breaks binds where unit prices change, so that entries are summed in between.
-func (q *question) breaks(prices UnitPrices) {
+// breaks binds where unit prices change between since and till, so that entries are
+// summed in between.
+func (q *question) breaks(prices UnitPrices, since, till time.Time) {
 	above, minutes, byClock := []uint64{}, []uint16{}, []string{}
+	eras := map[string][]int64{}
 	if prices != nil {
 		tokens, edges, lines := prices.Breaks()
 		above, byClock = append(above, tokens...), append(byClock, lines...)
 		for _, m := range edges {
 			minutes = append(minutes, uint16(m))
 		}
+		eras = prices.Eras()
 	}
 	q.args = append(q.args, clickhouse.Named("above", above), clickhouse.Named("minutes", minutes), clickhouse.Named("by_clock", byClock))
+	// Lines that change at the same instants share a calendar: few are asked for each entry.
+	var lines []string
+	var calendars, of []uint16
+	var at []int64
+	known := map[string]uint16{}
+	for _, name := range slices.Sorted(maps.Keys(eras)) {
+		within := slices.DeleteFunc(slices.Clone(eras[name]), func(t int64) bool { return t <= since.UnixNano() || t >= till.UnixNano() })
+		if len(within) == 0 {
+			continue
+		}
+		key := fmt.Sprint(within)
+		if known[key] == 0 {
+			known[key] = uint16(len(known) + 1)
+			for _, t := range within {
+				of, at = append(of, known[key]), append(at, t)
+			}
+		}
+		lines, calendars = append(lines, name), append(calendars, known[key])
+	}
+	q.vars["Eras"] = len(lines) > 0
+	q.args = append(q.args, clickhouse.Named("era_lines", lines), clickhouse.Named("era_calendars", calendars), clickhouse.Named("era_of", of), clickhouse.Named("era_at", at))
 }
 
 // focusSheet reads the entries and makes the rows.
@@ -603,7 +632,7 @@ func (a *API) focusSheet(ctx context.Context, r *request, fx conversion) (*sheet
 	q.vars["Day"] = "toDateTime(toStartOfDay(toDateTime(j.started_at, 'UTC'), " + zone + "), 'UTC')"
 	q.vars["Late"] = "if(arrayExists(m -> j.started_at >= m.1 AND j.started_at < m.2 AND j.recorded_at >= toDateTime(m.3, 'UTC'), c.months), toDateTime(toDateTime(toStartOfMonth(toDateTime(j.recorded_at, 'UTC'), " + zone + "), " + zone + "), 'UTC'), toDateTime(0, 'UTC'))"
 	q.bind("limit", "UInt32", fmt.Sprint(focusGroups+1))
-	q.breaks(a.o.Prices)
+	q.breaks(a.o.Prices, r.from, r.to)
 	s := newSheet(r.zone)
 	groups := 0
 	err = a.ask(ctx, r, "focus.sql", q, func(get func(string) any) {

@@ -24,7 +24,10 @@ type unitPrices struct {
 	lines    map[string]map[string]string
 	above    uint64 // input tokens over which a line named …/above holds
 	discount map[string]string
+	eras     map[string][]int64 // a line named …/era holds from the first on, and its batch tier
 }
+
+func (p unitPrices) Eras() map[string][]int64 { return p.eras }
 
 func (p unitPrices) Breaks() ([]uint64, []int, []string) {
 	if p.above == 0 {
@@ -40,6 +43,9 @@ func (p unitPrices) UnitPrices(c PricedCall) (out []UnitPrice, ok bool) {
 	}
 	if c.Line == "line/clock" && c.Start.UTC().Hour() >= 12 {
 		name += "/noon"
+	}
+	if at := p.eras[strings.TrimSuffix(c.Line[strings.Index(c.Line, ":")+1:], "/batch")]; len(at) > 0 && c.Start.UnixNano() >= at[0] {
+		name += "/era"
 	}
 	line, ok := p.lines[name]
 	for component, text := range line {
@@ -277,6 +283,20 @@ line/m-5#input=1 1500 0.0015
 line/m-5#input=2 1001 0.002002
 line/clock#input=1 100 0.0001
 line/clock#input=5 100 0.0005`)
+}
+
+// A change of a line's prices within a day is two rows and no sum of a whole.
+func TestFocusSplitsWherePricesChangeForGood(t *testing.T) {
+	s := newStore(t, func(o *Options) {
+		o.Prices = unitPrices{eras: map[string][]int64{"line/m-5": {noon.UnixNano()}}, lines: map[string]map[string]string{
+			"v1:line/m-5": {"input": "0.000001"}, "v1:line/m-5/era": {"input": "0.000002"}}}
+	})
+	tr := newTrace("t-1", "r", 1, nil)
+	s.post(
+		at(tr.add(schema.KindModel, priced("0.001"), used("v1:line/m-5", schema.Tokens{Input: 1000})), "2026-03-10T11:59:59.999999999Z", "2026-03-10T13:00:00Z"),
+		at(tr.add(schema.KindModel, priced("0.002"), used("v1:line/m-5", schema.Tokens{Input: 1000})), "2026-03-10T12:00:00Z", "2026-03-10T13:00:00Z"),
+	)
+	equal(t, "rows", pick(bills(s.focusRows(during)), "SkuPriceId", "ConsumedQuantity", "BilledCost"), "v1:line/m-5#input=1 1000 0.001\nv1:line/m-5#input=2 1000 0.002")
 }
 
 // Corrections are that only of a month that was closed, and then in the month that booked them.

@@ -104,7 +104,7 @@ func (a *API) savings(ctx context.Context, r *request, lines string, columns []s
 	q.vars["Lines"], q.vars["Filter"] = lines, q.filter(r, dimensions)
 	q.vars["Columns"] = slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return g == "tenant" })
 	q.mask("unsaid", schema.FlagCacheUnknown)
-	q.breaks(a.o.Prices)
+	q.breaks(a.o.Prices, r.from, r.to)
 	q.bind("limit", "UInt32", fmt.Sprint(savingGroups+1))
 	total := newSaver()
 	p := newPage(groups, newSaver)

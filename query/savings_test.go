@@ -151,3 +151,53 @@ unpriced 1 0 0 0 0 0 0 1 0`)
 	_, file := s.file("/api/v1/batch?tenant=t-1&format=csv&model=m-5&" + during)
 	equal(t, "file", columns(t, file, "model", "saving_usd"), "m-5 0.009")
 }
+
+// The rows of any grouping add up to the total of none, also where the batch tier of a
+// line begins, or its prices change, between calls of a group.
+func TestSavingsOfAnyGroupingAddUp(t *testing.T) {
+	s := newStore(t, withPrices(tiered{unitPrices{eras: map[string][]int64{"line/tier": {noon.UnixNano()}, "line/fx": {noon.UnixNano(), noon.Add(48 * time.Hour).UnixNano()}}, lines: map[string]map[string]string{
+		"v1:line/tier":           {"input": "0.000001", "cache_read": "0.0000001"},
+		"v1:line/tier/era":       {"input": "0.000001", "cache_read": "0.0000001"},
+		"v1:line/tier/batch":     {"input": "0.000001", "cache_read": "0.0000001"}, // begins with the era
+		"v1:line/tier/batch/era": {"input": "0.0000005", "cache_read": "0.00000005"},
+		"v1:line/fx":             {"input": "0.00000014", "cache_read": "0.000000014"},
+		"v1:line/fx/era":         {"input": "0.00000015", "cache_read": "0.000000015"},
+	}}}))
+	batch := func(user string) map[schema.Dim]string {
+		return map[schema.Dim]string{schema.User: user, schema.Mode: "batch"}
+	}
+	tokens := schema.Tokens{Input: 1000, CacheRead: 1000}
+	for i, user := range []string{"early", "late", "both", "both"} {
+		tr := newTrace("t-1", fmt.Sprint(i), byte(1+i), batch(user))
+		fx := "0.000154"
+		if i%2 == 0 {
+			tr.later(-2*time.Second - time.Nanosecond) // its second call is the last of the old era
+		} else {
+			fx = "0.000165"
+		}
+		s.post(tr.add(schema.KindModel, priced("0.0011"), used("v1:line/tier", tokens)), tr.add(schema.KindModel, model("fx"), priced(fx), used("v1:line/fx", tokens)))
+	}
+	cacheFields, batchFields := []string{"calls", "saved_usd", "unknown_price_calls"}, []string{"calls", "spend_usd", "eligible_usd", "saving_usd", "no_batch_price_calls", "unknown_price_calls"}
+	for _, group := range []string{"", "user", "model", "user,model"} {
+		f := func(path, want string, fields []string) {
+			t.Helper()
+			m := s.get("/api/v1/" + path + "?group_by=" + group + "&" + during)
+			equal(t, path+" by "+group, show([]map[string]any{m["total"].(map[string]any)}, fields...), want)
+			sum := map[string]any{}
+			for _, name := range fields {
+				all := new(big.Rat)
+				for _, row := range list(m["rows"]) {
+					n, ok := new(big.Rat).SetString(fmt.Sprint(row[name]))
+					if !ok {
+						t.Fatalf("%s by %s: %s is %v", path, group, name, row[name])
+					}
+					all.Add(all, n)
+				}
+				sum[name] = decimalText(all)
+			}
+			equal(t, "rows of "+path+" by "+group, show([]map[string]any{sum}, fields...), want)
+		}
+		f("cache", "8 0.004122 0", cacheFields)
+		f("batch", "8 0.005038 0.0022 0.0011 6 0", batchFields)
+	}
+}

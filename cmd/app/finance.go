@@ -14,6 +14,8 @@ func (u unitPrices) Breaks() (inputTokens []uint64, minutes []int, byClock []str
 	return u.pricer.Catalogue().Breaks()
 }
 
+func (u unitPrices) Eras() map[string][]int64 { return u.pricer.Catalogue().Eras() }
+
 func (u unitPrices) UnitPrices(c query.PricedCall) ([]query.UnitPrice, bool) {
 	q := price.Query{Tenant: c.Tenant, Provider: c.Provider, Model: c.Model, Tier: c.ServiceTier, Start: c.Start.UnixNano(), Kind: schema.KindModel, Usage: schema.UsageKnown,
 		Tokens: &schema.Tokens{Input: c.InputTokens}, Units: &schema.Units{}}

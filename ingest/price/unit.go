@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math/big"
 	"slices"
+	"strings"
 
 	"github.com/flyball/flyball/schema"
 )
@@ -15,8 +16,8 @@ type UnitPrice struct {
 }
 
 // Breaks are where the unit prices of a line change from call to call: above how
-// many input tokens, at which minutes of the UTC day, and which lines look at the
-// clock at all. Between two of them, on one weekday, they are the same.
+// many input tokens, at which minutes of the UTC day, and which lines, by name, look
+// at the clock at all. Between two of them, on one weekday of an era, they are the same.
 func (c *Catalogue) Breaks() (inputTokens []uint64, minutes []int, byClock []string) {
 	tokens, edges := map[uint64]bool{}, map[int]bool{}
 	above := func(list []cliff) {
@@ -36,18 +37,53 @@ func (c *Catalogue) Breaks() (inputTokens []uint64, minutes []int, byClock []str
 			}
 		}
 		if clock {
-			byClock = append(byClock, id)
+			byClock = append(byClock, nameOf(id))
 		}
 	}
 	slices.Sort(byClock)
-	return slices.Sorted(maps.Keys(tokens)), slices.Sorted(maps.Keys(edges)), byClock
+	return slices.Sorted(maps.Keys(tokens)), slices.Sorted(maps.Keys(edges)), slices.Compact(byClock)
+}
+
+// Eras are, by the name of a line, the instants from which on its unit prices may be
+// others, in unix nanoseconds: a service tier begins, or an exchange rate is a newer one.
+// Lines that have none are left out.
+func (c *Catalogue) Eras() map[string][]int64 {
+	out := map[string][]int64{}
+	for id, lines := range c.index() {
+		name := nameOf(id)
+		at := out[name]
+		for _, l := range lines {
+			for _, t := range l.tiers {
+				if t.from != 0 {
+					at = append(at, t.from)
+				}
+			}
+			for _, x := range c.fx[l.currency] {
+				at = append(at, x.asOf)
+			}
+		}
+		if len(at) > 0 {
+			slices.Sort(at)
+			out[name] = slices.Compact(at)
+		}
+	}
+	return out
+}
+
+// nameOf is the id of a line without its source, and so without the version of that.
+func nameOf(id string) string {
+	_, name, ok := strings.Cut(id, ":")
+	if !ok {
+		return id
+	}
+	return name
 }
 
 // UnitPrices are those that a line asks of a call like q, of which the tenant, the
 // service tier, the start and the size of the input matter. A line that is no longer
 // known, as after every change of the catalogue's version, is stood in for by the one
-// that prices the call now. It reports false where there is none, or its currency has
-// no rate. Whether the call was priced with the same is for the caller to check.
+// of its name, else by the one that prices the call now. It reports false where there is
+// none, or its currency has no rate. Whether the call was priced with the same is for the caller to check.
 func (c *Catalogue) UnitPrices(id string, q *Query) ([]UnitPrice, bool) {
 	l := c.byID(id, q)
 	if l == nil {
@@ -108,11 +144,15 @@ func substitute(r *rates, i int) int {
 	return from
 }
 
-// byID is the line of that id: one that prices the call now, else the only one, else
-// the one that prices the call now.
+// byID is the line of that id: one that prices the call now, else the only one. An id
+// that is not known any more has the line of its name that may price the call, whenever
+// it holds, so that calls of one id have one line; else the one that prices the call now.
 func (c *Catalogue) byID(id string, q *Query) *line {
-	var now *line
+	var now, named *line
 	for _, l := range c.choose(q).lines {
+		if named == nil && nameOf(l.id) == nameOf(id) {
+			named = l
+		}
 		if !l.inForce(q.Start) {
 			continue
 		}
@@ -123,13 +163,15 @@ func (c *Catalogue) byID(id string, q *Query) *line {
 			now = l
 		}
 	}
-	switch lines := c.index()[id]; len(lines) {
-	case 0:
-		return now
-	case 1:
+	switch lines := c.index()[id]; {
+	case len(lines) == 1:
 		return lines[0]
+	case len(lines) > 1:
+		return nil
+	case named != nil:
+		return named
 	}
-	return nil
+	return now
 }
 
 // index lists every line by its id, those of tenants too.

@@ -1,6 +1,7 @@
 package price
 
 import (
+	"maps"
 	"math/big"
 	"slices"
 	"testing"
@@ -78,6 +79,47 @@ prices:
 		if got := new(big.Rat).Mul(u[0].List, big.NewRat(1_000_000, 1)).FloatString(6); got != want {
 			t.Errorf("%s: got %s, want %s", start, got, want)
 		}
+	}
+}
+
+// A line of an older version is the one of its name, also where another one holds by now:
+// calls of one id have one line.
+func TestUnitPricesOfAnOlderVersion(t *testing.T) {
+	c := load(t, `
+prices:
+  - {provider: x, models: [m], to: 2026-09-10, per_million: {input: "2"}}
+  - {provider: x, models: [m], from: 2026-09-10, per_million: {input: "1"}}
+`)
+	f := func(id, start, want string) {
+		t.Helper()
+		q := query("x", "m", schema.Tokens{Input: 1})
+		q.Start = at(start)
+		u, ok := c.UnitPrices(id, q)
+		if !ok || new(big.Rat).Mul(u[0].List, big.NewRat(1_000_000, 1)).FloatString(6) != want {
+			t.Errorf("%s on %s: got %v %v, want %s", id, start, u, ok, want)
+		}
+	}
+	f("v0:x/m", "2026-09-09T23:59:59Z", "2.000000")
+	f("v0:x/m", "2026-09-10T00:00:00Z", "2.000000")
+	f("v0:x/m@2026-09-10", "2026-09-09T00:00:00Z", "1.000000")
+	f("v0:x/m-0", "2026-09-09T00:00:00Z", "2.000000")
+	f("v0:x/m-0", "2026-09-10T00:00:00Z", "1.000000")
+}
+
+func TestEras(t *testing.T) {
+	c := load(t, `
+prices:
+  - {provider: x, models: [tiered], per_million: {input: "2"}, service_tiers: {batch: {from: 2026-09-10, per_million: {input: "1"}}, flex: {per_million: {input: "1"}}}}
+  - {provider: x, models: [tiered], from: 2026-10-01, per_million: {input: "3"}}
+  - {provider: x, models: [cny], currency: CNY, per_million: {input: "2"}}
+fx:
+  - {from: CNY, to: USD, rate: "0.15", as_of: 2026-09-05}
+  - {from: CNY, to: USD, rate: "0.14", as_of: 2026-09-01}
+  - {from: EUR, to: USD, rate: "1.1", as_of: 2026-09-02}
+`)
+	want := map[string][]int64{"x/tiered": {at("2026-09-10T00:00:00Z")}, "x/cny": {at("2026-09-01T00:00:00Z"), at("2026-09-05T00:00:00Z")}}
+	if got := c.Eras(); !maps.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
