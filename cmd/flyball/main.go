@@ -53,11 +53,17 @@ func rootCommand() *cobra.Command {
 	f := root.PersistentFlags()
 	f.StringVar(&g.server, "server", "", "URL of the running server (default: listen.http of the configuration)")
 	f.StringVar(&g.config, "config", "", "configuration file")
-	f.StringVar(&g.key, "key", os.Getenv("FLYBALL_KEY"), "key to authenticate with (or FLYBALL_KEY)")
+	f.StringVar(&g.key, "key", "", "key to authenticate with (or FLYBALL_KEY)")
 	f.BoolVar(&g.json, "json", false, "print JSON")
 	root.AddCommand(serveCommand(g), ingestCommand(g), decodeCommand(g), demoCommand(g), sqlCommand(g), callsCommand(g), runsCommand(g), spendCommand(g),
 		amplificationCommand(g), retriesCommand(g), coverageCommand(g), exportCommand(g), closeCommand(g), reconcileCommand(g), moversCommand(g), pricesCommand(g), repriceCommand(g), adjustCommand(g), forgetCommand(g), guardCommand(g), enforcementCommand(g), killCommand(g), pageCommand(g), keyCommand(g), doctorCommand(g), readyCommand(g), versionCommand(g))
 	root.AddCommand(tableCommands(g)...)
+	// The environment's key is no default of the flag: help prints those.
+	root.PersistentPreRun = func(*cobra.Command, []string) {
+		if !f.Changed("key") {
+			g.key = os.Getenv("FLYBALL_KEY")
+		}
+	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return noEmptyFlag(cmd) }
 	wrapArgs(root)
