@@ -29,7 +29,11 @@ func (r *request) knownAt(now time.Time) (asOf, error) {
 		return asOf{}, nil
 	}
 	const day = 24 * time.Hour
+	tooOld := badRequest("as_of %q: want a year from 1971", v)
 	if t, err := time.Parse(time.DateOnly, v); err == nil {
+		if t.Year() < 1971 {
+			return asOf{}, tooOld
+		}
 		if end := t.Add(day); end.After(now) {
 			return asOf{}, badRequest("as_of %s: that day has not ended, UTC; ask for an earlier one, for an instant that has passed, or without as_of for what is known now", v)
 		}
@@ -43,7 +47,7 @@ func (r *request) knownAt(now time.Time) (asOf, error) {
 	case t.After(now):
 		return asOf{}, badRequest("as_of %s lies ahead; leave it out for what is known now", v)
 	case t.Year() < 1971:
-		return asOf{}, badRequest("as_of %q: want a year from 1971", v)
+		return asOf{}, tooOld
 	case t.Equal(t.UTC().Truncate(day)):
 		return asOf{booked: t.UTC().Add(-day)}, nil
 	}

@@ -56,7 +56,7 @@ func TestSpendAsOf(t *testing.T) {
 		t.Errorf("as_of of the answer: got %v", got)
 	}
 	for v, words := range map[string]string{
-		"yesterday": "want a date", "": "want a date", "1066-10-14T00:00:01Z": "1971",
+		"yesterday": "want a date", "": "want a date", "1066-10-14T00:00:01Z": "1971", "0001-01-01": "1971", "1970-12-31": "1971",
 		time.Now().UTC().Format(time.DateOnly): "has not ended", time.Now().Add(time.Hour).UTC().Format(time.RFC3339): "lies ahead",
 	} {
 		s.refuse("/api/v1/spend?as_of="+v, http.StatusBadRequest, words)

@@ -827,7 +827,7 @@ func (b *bill) focusCSV(r io.Reader) error {
 }
 
 func focusTimeOf(v string) (time.Time, error) {
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z", "2006-01-02 15:04:05", time.DateOnly} {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z", "2006-01-02 15:04:05", "2006-01-02 15:04:05 UTC", time.DateOnly} {
 		if t, err := time.Parse(layout, v); err == nil {
 			return t.UTC(), nil
 		}

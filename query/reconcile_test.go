@@ -208,7 +208,7 @@ func TestReconcileFocus(t *testing.T) {
 
 	head := "BilledCost,BillingCurrency,ChargeCategory,ChargePeriodStart,ChargePeriodEnd,ProviderName,ServiceCategory,ServiceName,SkuId,ConsumedQuantity,ConsumedUnit,ChargeDescription\n"
 	day := "2026-03-10T00:00:00Z,2026-03-11T00:00:00Z"
-	hour := "2026-03-10T13:00:00Z,2026-03-10T14:00:00Z"
+	hour := "2026-03-10 13:00:00 UTC,2026-03-10 14:00:00 UTC" // as BigQuery writes them
 	file := "\ufeff" + head +
 		"0.2,USD,Usage," + hour + ",OpenAI,AI and Machine Learning,OpenAI API,openai/m-6,1,1K tokens,\n" +
 		"1.5,USD,Usage," + hour + ",AWS,AI and Machine Learning,Bedrock,ABC123,7,Tokens,\n" +

@@ -113,7 +113,7 @@ func (a *App) readAdjustment(in *adjustment, now time.Time) (ingest.Adjustment, 
 	out.Identity[schema.WorkflowVersion], out.Identity[schema.Agent], out.Identity[schema.Environment] = in.WorkflowVersion, in.Agent, in.Environment
 	for name, v := range map[string]string{"tenant": in.Tenant, "provider": in.Provider, "model": in.Model, "user": in.User, "feature": in.Feature, "workflow": in.Workflow, "workflow_version": in.WorkflowVersion, "agent": in.Agent, "environment": in.Environment} {
 		if !printable(v, 128) {
-			return out, fmt.Errorf("%s %q: want at most 128 bytes of text", name, v)
+			return out, fmt.Errorf("%s %q: want at most 128 bytes of UTF-8 text without line breaks and other control characters", name, v)
 		}
 	}
 	switch {

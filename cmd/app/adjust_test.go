@@ -59,6 +59,7 @@ kill: {multiple: 2, floor: "1", exempt: [critical], mode: enforce}
 	f("boss-1", body("id", "a b"), 400, "letters, digits")
 	f("boss-1", body("reason", " "), 400, "want why")
 	f("boss-1", body("reason", "two\nlines"), 400, "one line")
+	f("boss-1", body("feature", "two\nlines"), 400, "without line breaks")
 	f("boss-1", body("amount", "0.0"), 400, "adjusts nothing")
 	f("boss-1", body("amount", "1e3"), 400, "want a decimal number")
 	f("boss-1", body("amount", "0.0000000000001"), 400, "more than 12 decimals")
