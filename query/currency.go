@@ -155,17 +155,29 @@ func (c conversion) String() string {
 }
 
 // convert puts the rows of a FOCUS file into another currency. Unit prices are rounded
-// to 1e-12, and quantity times price stays the cost; what that leaves of a day's sum,
-// converted as a whole, is a remainder.
+// to 1e-12, and quantity times price stays the cost; what that leaves of the sum of a day,
+// tenant, provider and model, converted as a whole, is a remainder. Where corrections or
+// what a person booked stand apart, each part is rounded and the last one has the rest,
+// so that what came later changes no earlier row.
 func (s *sheet) convert(c conversion) error {
 	if c.currency == "" {
 		return nil
 	}
 	s.fx = c
-	type sums struct{ billed, list, billedNow, listNow *big.Rat }
-	groups := map[*focusCounts]*sums{}
-	var order []*focusCounts
-	for _, r := range slices.Clone(s.rows) {
+	type sums struct{ billed, list *big.Rat }
+	add := func(to *sums, billed, list *big.Rat) {
+		to.billed.Add(to.billed, billed)
+		to.list.Add(to.list, list)
+	}
+	zero := func() sums { return sums{new(big.Rat), new(big.Rat)} }
+	type part struct {
+		*focusCounts
+		was, now sums
+	}
+	parts := map[*focusCounts]*part{}
+	wholes := map[string][]*part{}
+	var order []string
+	for _, r := range s.rows {
 		rate, ok := s.rate(r)
 		if !ok {
 			if r.billed.Sign() == 0 && r.listCost.Sign() == 0 {
@@ -174,38 +186,50 @@ func (s *sheet) convert(c conversion) error {
 			return c.lacks(r.day.In(s.zone))
 		}
 		g := s.count(&r.focusGroup)
-		t := groups[g]
-		if t == nil {
-			t = &sums{new(big.Rat), new(big.Rat), new(big.Rat), new(big.Rat)}
-			groups[g] = t
-			order = append(order, g)
+		p := parts[g]
+		if p == nil {
+			p = &part{g, zero(), zero()}
+			parts[g] = p
+			key := fmt.Sprintf("%q", []string{r.tenant, r.day.String(), r.seller, r.product})
+			if wholes[key] == nil {
+				order = append(order, key)
+			}
+			wholes[key] = append(wholes[key], p)
 		}
-		t.billed.Add(t.billed, r.billed)
-		t.list.Add(t.list, r.listCost)
+		add(&p.was, r.billed, r.listCost)
 		if r.basis == basisUnit {
 			r.list, r.contracted = fromUSD(rate, r.list), fromUSD(rate, r.contracted)
 			r.listCost, r.billed = new(big.Rat).Mul(r.list, r.pricing), new(big.Rat).Mul(r.contracted, r.pricing)
 		} else {
 			r.listCost, r.billed = fromUSD(rate, r.listCost), fromUSD(rate, r.billed)
 		}
-		t.billedNow.Add(t.billedNow, r.billed)
-		t.listNow.Add(t.listNow, r.listCost)
+		add(&p.now, r.billed, r.listCost)
 	}
 	for _, c := range s.order {
 		if rate, ok := s.rate(&focusRow{focusGroup: c.group}); ok {
 			c.wasted = fromUSD(rate, c.wasted)
 		}
 	}
-	for _, g := range order {
-		t := groups[g]
-		rate, _ := s.rate(&focusRow{focusGroup: g.group})
-		billed, list := fromUSD(rate, t.billed), fromUSD(rate, t.list)
-		billed.Sub(billed, t.billedNow)
-		list.Sub(list, t.listNow)
-		if billed.Sign() != 0 || list.Sign() != 0 {
-			of := g.group
-			of.line, of.tier, of.currency, of.reason = "", "", "", ""
-			s.add(focusRow{focusGroup: of, basis: basisRemainder, status: "priced", component: "remainder", meterName: "Rounding of the conversion", listCost: list, billed: billed})
+	for _, key := range order {
+		whole := wholes[key]
+		rate, _ := s.rate(&focusRow{focusGroup: whole[0].group})
+		was, done := zero(), zero()
+		for i, p := range whole {
+			add(&was, p.was.billed, p.was.list)
+			billed, list := fromUSD(rate, p.was.billed), fromUSD(rate, p.was.list)
+			if i == len(whole)-1 {
+				billed, list = fromUSD(rate, was.billed), fromUSD(rate, was.list)
+				billed.Sub(billed, done.billed)
+				list.Sub(list, done.list)
+			}
+			add(&done, billed, list)
+			billed.Sub(billed, p.now.billed)
+			list.Sub(list, p.now.list)
+			if billed.Sign() != 0 || list.Sign() != 0 {
+				of := p.group
+				of.line, of.tier, of.currency, of.reason = "", "", "", ""
+				s.add(focusRow{focusGroup: of, basis: basisRemainder, status: "priced", component: "remainder", meterName: "Rounding of the conversion", listCost: list, billed: billed})
+			}
 		}
 	}
 	return nil

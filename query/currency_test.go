@@ -159,6 +159,67 @@ func TestFocusInAnotherCurrency(t *testing.T) {
 	}
 }
 
+// So it is with corrections of a closed month and with what a person booked, each of
+// which has a part of the day's rounding; the rows of before stay as they were.
+func TestFocusWithCorrectionsInAnotherCurrency(t *testing.T) {
+	s := newStore(t, withEuros(t), func(o *Options) { o.Prices = listed })
+	tr := newTrace("t-1", "r", 1, nil)
+	entry := func(kind schema.Kind, usd, model, recorded string) schema.Entry {
+		e := at(tr.add(kind, priced(usd)), "2026-03-10T12:00:00Z", recorded)
+		e.Provider, e.Model = "openai", model
+		if kind == schema.KindAdjustment {
+			e.Source, e.Scope, e.Name = schema.SourceAdjustment, "jo", "fee"
+			if model == "" {
+				e.Provider = ""
+			}
+		}
+		return e
+	}
+	const then, later = "2026-03-10T12:00:01Z", "2026-04-03T00:00:00Z"
+	s.post(entry(schema.KindModel, "0.1", "m-5", then), entry(schema.KindModel, "0.1", "m-6", then), entry(schema.KindAdjustment, "0.1", "", then))
+	if code, body := s.send("/api/v1/close", "", `{"period":"2026-03","as_of":"2026-04-01"}`); code != http.StatusOK {
+		t.Fatal(code, body)
+	}
+	fields := []string{"SkuId", "ChargeClass", "SkuMeter", "BilledCost"}
+	const query = during + "&currency=EUR"
+	const before = `
+openai/m-5  All Tokens 0.033333333333
+openai/m-6  All Tokens 0.033333333333`
+	f := func(name, want string) {
+		t.Helper()
+		rows := bills(s.focusRows(query))
+		equal(t, name, pick(rows, fields...), want)
+		groups := map[string]*big.Rat{}
+		for _, r := range rows {
+			if groups[r["SkuId"]] == nil {
+				groups[r["SkuId"]] = new(big.Rat)
+			}
+			groups[r["SkuId"]].Add(groups[r["SkuId"]], rat(t, r["BilledCost"]))
+		}
+		for _, r := range list(s.get("/api/v1/spend?group_by=tenant,provider,model&" + query)["rows"]) {
+			key := fmt.Sprint(r["provider"], "/", r["model"])
+			got := groups[key]
+			if key == "/" { // what was booked for no model, and what rounding left of it
+				if got = groups[""]; groups["unknown/unknown"] != nil {
+					got.Add(got, groups["unknown/unknown"])
+				}
+			}
+			if got == nil || got.Cmp(rat(t, r["cost"].(string))) != 0 {
+				t.Errorf("%s: %q is %v in the file, spend says %v", name, key, got, r["cost"])
+			}
+		}
+	}
+	f("before", "  Adjustment 0.033333333333"+before)
+	s.post(entry(schema.KindModel, "0.1", "m-5", later), entry(schema.KindAdjustment, "0.1", "m-6", later), entry(schema.KindAdjustment, "0.1", "", later))
+	f("after", "  Adjustment 0.033333333333"+before+`
+ Correction Adjustment 0.033333333333
+unknown/unknown Correction Rounding of the conversion 0.000000000001
+openai/m-5 Correction All Tokens 0.033333333333
+openai/m-5 Correction Rounding of the conversion 0.000000000001
+openai/m-6 Correction Adjustment 0.033333333333
+openai/m-6 Correction Rounding of the conversion 0.000000000001`)
+}
+
 // What retries wasted, and what caches and batches save, by the rates of each day.
 func TestSavingsAndWasteInAnotherCurrency(t *testing.T) {
 	s := newStore(t, withEuros(t), withPrices(cachePrices))
