@@ -24,7 +24,7 @@ import (
 func questions(run string) []string {
 	return []string{
 		"/api/v1/calls?" + during, "/api/v1/calls?history=1&run_id=" + run, "/api/v1/calls?trace_id=" + schema.TraceID{15: 1}.String(),
-		"/api/v1/runs?" + during, "/api/v1/runs/" + run, "/api/v1/spend?" + during, "/api/v1/spend?group_by=tenant,user,model&interval=1h&" + during,
+		"/api/v1/runs?" + during, "/api/v1/runs/" + run, "/api/v1/run?run_id=" + run, "/api/v1/spend?" + during, "/api/v1/spend?group_by=tenant,user,model&interval=1h&" + during,
 		"/api/v1/amplification?group_by=tenant,workflow&" + during, "/api/v1/amplification?group_by=tenant,model&" + during,
 		"/api/v1/spend?as_of=2026-03-12T10:00:00Z&" + during, "/api/v1/spend?as_of=2026-03-12&group_by=tenant&" + during,
 		"/api/v1/movers?group_by=tenant,workflow&" + during, "/api/v1/movers?group_by=tenant,model&" + during, "/api/v1/close", "/api/v1/close?period=2026-03", "/api/v1/export/focus?" + during,
@@ -40,7 +40,7 @@ func TestEmptyStore(t *testing.T) {
 	for _, path := range questions("none") {
 		status, _, body := s.do(path, "")
 		switch {
-		case path == "/api/v1/runs/none":
+		case path == "/api/v1/runs/none" || path == "/api/v1/run?run_id=none":
 			if status != http.StatusNotFound {
 				t.Errorf("%s: got %d", path, status)
 			}

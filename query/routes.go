@@ -45,7 +45,7 @@ func (a *API) routes() []route {
 	get := func(path, about string, l limits, params []openapi.Param, ok any, ask func(context.Context, *request) (any, error)) route {
 		out := route{Route: openapi.Route{Method: http.MethodGet, Path: "/api/v1" + path, Tag: "Questions", About: about, Roles: []string{string(schema.KeyRead)},
 			Params: append(params, tenantParam), OK: ok, Fails: []int{400, 503, 504}}, limits: l, ask: ask}
-		if strings.Contains(path, "*") {
+		if strings.Contains(path, "*") || path == "/run" {
 			out.Fails = append(out.Fails, 404)
 		}
 		if names := out.Names(); slices.Contains(names, "format") && slices.Contains(names, "limit") {
@@ -67,6 +67,8 @@ func (a *API) routes() []route {
 		// A run id is whatever the operator's attribute says, slashes included.
 		get("/runs/*id", "Tells one run: its totals, and its calls as a tree. The id that a run had before it was given another answers 301.", limits{},
 			[]openapi.Param{{Name: "id", In: "path", About: "The run, percent-encoded; slashes may stand as they are.", Schema: openapi.Text(openapi.Schema{"minLength": 1}, "")}, asOfParam}, runSchema, a.run),
+		get("/run", "Tells one run as /runs/{id} does, whatever its id: clients take . and .. at the end of a path for folders.", limits{},
+			[]openapi.Param{{Name: "run_id", About: "The run.", Required: true, Schema: openapi.Text(openapi.Schema{"minLength": 1}, "")}, asOfParam}, runSchema, a.run),
 		get("/spend", "Tells what was spent. Totals are of everything, even where limit cuts the rows. Times are widened to whole quarters of an hour.", sumLimits,
 			paged(sumLimits, dimensions[1:], groupParam(dimensions, "tenant"), intervalParam, asOfParam, currencyParam, ifNoneMatch),
 			spendSchema, a.spend),
@@ -110,7 +112,7 @@ func (a *API) routes() []route {
 		switch {
 		case r.Path == "/api/v1/export/focus":
 			r.Answers[http.StatusOK] = openapi.Answer{About: "The file.", Content: map[string]any{"text/csv": openapi.String(""), "application/vnd.apache.parquet": openapi.Schema{"type": "string", "format": "binary"}}}
-		case r.Path == "/api/v1/runs/*id":
+		case r.Path == "/api/v1/runs/*id" || r.Path == "/api/v1/run":
 			r.Answers[http.StatusMovedPermanently] = openapi.Answer{About: "The run has another id now.", Headers: map[string]openapi.Header{"Location": {About: "The run.", Schema: openapi.Schema{"type": "string", "format": "uri-reference"}}}}
 		case r.Path == "/api/v1/reconcile":
 			r.Fails = append(r.Fails, 404)

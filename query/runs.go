@@ -200,6 +200,9 @@ func rootStatus(failure string) string {
 func (a *API) run(ctx context.Context, r *request) (any, error) {
 	id := strings.TrimPrefix(r.Param("id"), "/")
 	if id == "" {
+		id = r.Query("run_id")
+	}
+	if id == "" {
 		return nil, badRequest("no run id; /api/v1/runs lists runs")
 	}
 	q := r.then()
@@ -218,8 +221,9 @@ func (a *API) run(ctx context.Context, r *request) (any, error) {
 			return nil, problem{http.StatusNotFound, fmt.Sprintf("no run %s; it may not be in the journal yet (see /readyz), or another tenant's", id)}
 		}
 		u := "/api/v1/runs/" + url.PathEscape(to)
-		if r.Request.URL.RawQuery != "" {
-			u += "?" + r.Request.URL.RawQuery
+		params := r.Request.URL.Query()
+		if params.Del("run_id"); len(params) > 0 {
+			u += "?" + params.Encode()
 		}
 		r.Header("Cache-Control", "no-store")
 		r.Redirect(http.StatusMovedPermanently, u)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -162,10 +163,10 @@ func TestReKeyedRunMovesPermanently(t *testing.T) {
 	for _, e := range old {
 		s.post(replaced(e, func(e *schema.Entry) { e.Posting.Identity[schema.Run] = "order #7/a" })...)
 	}
-	for _, id := range []string{trace, strings.ToUpper(trace)} {
-		code, h, _ := s.do("/api/v1/runs/"+id+"?tenant=t-1", "")
+	for _, path := range []string{"runs/" + trace + "?tenant=t-1", "runs/" + strings.ToUpper(trace) + "?tenant=t-1", "run?run_id=" + trace + "&tenant=t-1"} {
+		code, h, _ := s.do("/api/v1/"+path, "")
 		if code != http.StatusMovedPermanently || h.Get("Location") != "/api/v1/runs/order%20%237%2Fa?tenant=t-1" {
-			t.Errorf("old id: got %d to %q", code, h.Get("Location"))
+			t.Errorf("old id, %s: got %d to %q", path, code, h.Get("Location"))
 		}
 	}
 	m := s.get("/api/v1/runs/order%20%237%2Fa?tenant=t-1")
@@ -175,6 +176,20 @@ func TestReKeyedRunMovesPermanently(t *testing.T) {
 	s.refuse("/api/v1/runs/nope", http.StatusNotFound, "no run nope")
 	s.refuse("/api/v1/runs/", http.StatusBadRequest, "/api/v1/runs lists")
 	s.refuse("/api/v1/runs/nope?limit=3", http.StatusBadRequest, "unknown parameter")
+	s.refuse("/api/v1/runs/?run_id=nope", http.StatusBadRequest, "unknown parameter")
+	s.refuse("/api/v1/run?run_id=nope", http.StatusNotFound, "no run nope")
+	s.refuse("/api/v1/run", http.StatusBadRequest, "no run id")
+}
+
+// A run whose id a path cannot end with is asked by a parameter.
+func TestRunByParameter(t *testing.T) {
+	s := newStore(t)
+	for i, id := range []string{".", "..", "a/../b?c"} {
+		s.post(newTrace("t-1", id, byte(1+i), nil).add(schema.KindModel, priced("1")))
+		if m := s.get("/api/v1/run?run_id=" + url.QueryEscape(id)); m["run_id"] != id || m["cost_usd"] != "1" {
+			t.Errorf("%s: got %v of %v", id, m["cost_usd"], m["run_id"])
+		}
+	}
 }
 
 func TestSameRunIDInTwoTenants(t *testing.T) {

@@ -215,6 +215,9 @@ kill: {multiple: "3", floor: "50"}
 		x.chat(x.root("split", "", ""), "m-1", 10)
 		s.mustSend(x.end())
 	}
+	x = newTale(7, "dots")
+	x.chat(x.root("split", "", "", "app.run.id", ".."), "m-1", 10)
+	s.mustSend(x.end())
 	x = newTale(5, "many")
 	for i := range uint64(70) {
 		binary.BigEndian.PutUint64(x.trace[8:], 100+i)

@@ -10,7 +10,7 @@ import { Badge, Card, Loaded, Name, Time, USD, Unknown, duration, ratio, statusK
 
 export function RunPage({ route }: { route: Route }) {
   const tenant = route.q.get("tenant") || undefined;
-  const run = useApi<Run>(address("/runs/" + encodeURIComponent(route.id), { tenant }));
+  const run = useApi<Run>(address("/run", { run_id: route.id, tenant }));
   return (
     <>
       <p>

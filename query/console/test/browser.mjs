@@ -600,6 +600,8 @@ async function routes() {
   check((await text(page)).includes('Spans of one trace came under tenant "left" and under tenant "right"'), "a split trace is no finding");
   await page.getByRole("link", { name: "part of right" }).click();
   await page.locator("h1", { hasText: "Run 0" }).waitFor();
+  await visit(page, "runs/..?tenant=dots");
+  check((await page.locator("h1").innerText()).includes("Run .."), "a run of the id .. is", await page.locator("h1").innerText());
   await visit(page, "runs/no-such-run");
   check((await text(page)).includes("no run no-such-run"), "a run that is not there");
   await page.context().close();
