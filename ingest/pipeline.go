@@ -85,9 +85,9 @@ type Pipeline struct {
 	queued   atomic.Int64 // entries
 	samples  atomic.Int64 // samples that are not in ClickHouse
 	writer   *writer
-	needless wal.Position  // nobody needs the log before it; tick's own
+	needless wal.Position   // nobody needs the log before it; tick's own
 	recent   []checkpointed // checkpoints of the last time, the oldest first; guarded by saving
-	followed atomic.Uint64 // the follower does not need the log before it
+	followed atomic.Uint64  // the follower does not need the log before it
 
 	stop   context.CancelFunc
 	done   sync.WaitGroup

@@ -238,7 +238,9 @@ func inAnyOrder(t *testing.T, check func(s totals, lines []schema.Entry) string,
 	try(0)
 }
 
-func ofTasks(_ testing.TB, o *benchOptions) { o.dialect.Attributes = map[string][]string{"run": {"task.id"}} }
+func ofTasks(_ testing.TB, o *benchOptions) {
+	o.dialect.Attributes = map[string][]string{"run": {"task.id"}}
+}
 
 func wantTotals(model, tool, retries, hidden uint32, cost string) func(totals, []schema.Entry) string {
 	return func(s totals, _ []schema.Entry) string {
