@@ -58,14 +58,14 @@ func rootCommand() *cobra.Command {
 	root.AddCommand(serveCommand(g), ingestCommand(g), decodeCommand(g), demoCommand(g), sqlCommand(g), callsCommand(g), runsCommand(g), spendCommand(g),
 		amplificationCommand(g), retriesCommand(g), coverageCommand(g), exportCommand(g), closeCommand(g), reconcileCommand(g), moversCommand(g), pricesCommand(g), repriceCommand(g), adjustCommand(g), forgetCommand(g), guardCommand(g), enforcementCommand(g), killCommand(g), pageCommand(g), keyCommand(g), doctorCommand(g), readyCommand(g), versionCommand(g))
 	root.AddCommand(tableCommands(g)...)
-	// The environment's key is no default of the flag: help prints those.
-	root.PersistentPreRun = func(*cobra.Command, []string) {
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		// The environment's key is no default of the flag: help prints those.
 		if !f.Changed("key") {
 			g.key = os.Getenv("FLYBALL_KEY")
 		}
+		return noEmptyFlag(cmd)
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return noEmptyFlag(cmd) }
 	wrapArgs(root)
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {

@@ -37,7 +37,6 @@ func TestKeyOfTheEnvironment(t *testing.T) {
 	}
 	f("Bearer fb_of_the_environment", "runs", "--server", srv.URL)
 	f("Bearer fb_given", "runs", "--server", srv.URL, "--key", "fb_given")
-	f("", "runs", "--server", srv.URL, "--key", "")
 	for _, args := range [][]string{{"--help"}, {"runs", "--help"}} {
 		if text := f("", args...); !strings.Contains(text, "FLYBALL_KEY") || strings.Contains(text, "fb_of_the_environment") {
 			t.Errorf("%v prints %s", args, text)
