@@ -381,12 +381,7 @@ func TestCheckpointAfterReplay(t *testing.T) {
 	r.restart() // saves everything
 	r.send(chats(100, 200, nil))
 	r.drain()
-	r.p.saving.Lock()
-	r.p.recent = nil // a minute later
-	r.p.saving.Unlock()
-	if err := r.p.checkpoint(time.Now().UnixNano(), true); err != nil {
-		t.Fatal(err)
-	}
+	r.rest()
 	before := position(r.stored(keyCheckpoint), 1)[0]
 	if before == 0 {
 		t.Fatal("no checkpoint")
@@ -434,6 +429,14 @@ func TestRecordsOfOneAnswerOverAStop(t *testing.T) {
 	}
 	f((*rig).restart)
 	f((*rig).crash)
+}
+
+// rest lets the time pass in which a start replays what is saved.
+func (r *rig) rest() {
+	r.t.Helper()
+	if err := r.p.checkpoint(time.Now().UnixNano()+replayFor+1, true); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 func (r *rig) stored(name string) []byte {
