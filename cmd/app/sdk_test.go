@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
 	"github.com/flyball/flyball/enforce/directive"
 	"github.com/flyball/flyball/enforce/limiter"
 )
@@ -80,6 +82,10 @@ func TestSDKs(t *testing.T) {
 	b := newBatch()
 	b.chat(5, 2, 0, 2000)
 	b.chat(6, 2, 0, 2000).Attributes().PutStr("app.feature", "dear")
+	for i := range b.spans.Len() { // in the month that is asked about below
+		b.spans.At(i).SetStartTimestamp(pcommon.NewTimestampFromTime(time.Now()))
+		b.spans.At(i).SetEndTimestamp(pcommon.NewTimestampFromTime(time.Now()))
+	}
 	s.mustSend(b.td)
 	spent := map[string]string{"x-flyball-tenant": "tenant-0", "traceparent": fmt.Sprintf("00-%016x%016x-00f067aa0ba902b7-01", 0xf1, 5)}
 	dear := map[string]string{"x-flyball-tenant": "tenant-1", "x-flyball-feature": "dear"}
