@@ -179,9 +179,9 @@ func (a *API) closeIn(ctx context.Context, r *request, period string, list []clo
 
 // closing is what POST /close takes.
 type closing struct {
-	Period string `json:"period"`
-	AsOf   string `json:"as_of"` // a date, the last UTC day that counts; "" is yesterday
-	Reason string `json:"reason"`
+	Period string  `json:"period"`
+	AsOf   *string `json:"as_of"` // a date, the last UTC day that counts; without it yesterday
+	Reason string  `json:"reason"`
 }
 
 // reasonLength is how many characters a reason may have.
@@ -229,10 +229,10 @@ func (a *API) closeMonth(c *gin.Context) (row, error) {
 	}
 	now := time.Now().UTC()
 	booked := now.Truncate(24*time.Hour).AddDate(0, 0, -1)
-	if in.AsOf != "" {
-		day, err := time.Parse(time.DateOnly, in.AsOf)
+	if in.AsOf != nil {
+		day, err := time.Parse(time.DateOnly, *in.AsOf)
 		if err != nil || day.After(booked) {
-			return nil, badRequest("as_of %q: want a UTC day that has ended, e.g. %s", in.AsOf, booked.Format(time.DateOnly))
+			return nil, badRequest("as_of %q: want a UTC day that has ended, e.g. %s", *in.AsOf, booked.Format(time.DateOnly))
 		}
 		booked = day
 	}

@@ -252,6 +252,7 @@ func TestCloseRefuses(t *testing.T) {
 	f("all", "", `{"period":"March"}`, 400, "want a month")
 	f("all", "", `{`, 400, "want {")
 	f("all", "", `{"period":"2026-03","as_of":"soon"}`, 400, "has ended")
+	f("all", "", `{"period":"2026-03","as_of":""}`, 400, "has ended")
 	f("all", "", fmt.Sprintf(`{"period":"2026-03","as_of":%q}`, now.Format(time.DateOnly)), 400, "has ended")
 	f("all", "", fmt.Sprintf(`{"period":%q}`, now.AddDate(0, 0, 1).Format("2006-01")), 409, "close it from")
 	f("all", "?x=1", march, 400, "unknown parameter")

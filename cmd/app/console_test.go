@@ -92,7 +92,7 @@ type tale struct {
 }
 
 func newTale(id uint64, tenant string) *tale {
-	x := &tale{td: ptrace.NewTraces(), now: time.Now().Add(-30 * time.Minute).Truncate(time.Second)}
+	x := &tale{td: ptrace.NewTraces(), now: today(30 * time.Minute).Truncate(time.Second)}
 	binary.BigEndian.PutUint64(x.trace[:], 0xc0)
 	binary.BigEndian.PutUint64(x.trace[8:], id)
 	rs := x.td.ResourceSpans().AppendEmpty()

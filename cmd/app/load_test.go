@@ -33,7 +33,17 @@ func newBatch() *batch {
 }
 
 // began is when every run of a test began.
-var began = time.Now().Add(-20 * time.Minute).Truncate(time.Minute)
+var began = today(20 * time.Minute).Truncate(time.Minute)
+
+// today is so long ago, or the beginning of the day where that was yesterday: what budgets of
+// a day and a month are spent on is of that day.
+func today(ago time.Duration) time.Time {
+	now := time.Now().UTC()
+	if t, day := now.Add(-ago), now.Truncate(24*time.Hour); t.After(day) {
+		return t
+	}
+	return now.Truncate(24 * time.Hour)
+}
 
 // span adds a span: number n of the trace, below number up unless that is 0.
 func (b *batch) span(trace uint64, n, up byte, name string) ptrace.Span {

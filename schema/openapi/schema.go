@@ -161,6 +161,9 @@ var (
 
 // plain is the schema of a type that has no parts.
 func plain(t reflect.Type) Schema {
+	if t.Kind() == reflect.Pointer { // what is left out is not the same as empty
+		t = t.Elem()
+	}
 	switch {
 	case t == timeType:
 		return Time()
