@@ -418,6 +418,7 @@ func (l *Loop) Charge(c directive.Call, u Settlement, cost schema.Money, key str
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget.Rename(c.Tenant, &c.User)
+	l.teach(&c)
 	now := time.Now()
 	if l.book.seen.call(&c, u.ResponseID) {
 		return nil // the span came first

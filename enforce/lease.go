@@ -211,8 +211,6 @@ func (l *Loop) addPromise(p *promise) error {
 	if l.book.leases[p.ID] != nil {
 		return nil
 	}
-	l.forgetPromise(p)
-	l.teach(&p.Call)
 	if !p.Posted {
 		if err := l.move(p, 1); err != nil {
 			return err
@@ -224,6 +222,12 @@ func (l *Loop) addPromise(p *promise) error {
 		l.book.next = p.Expires
 	}
 	return nil
+}
+
+// recall makes a promise that was made before this process, or this policy, one of now.
+func (l *Loop) recall(p *promise) {
+	l.forgetPromise(p)
+	l.teach(&p.Call)
 }
 
 // dropPromise takes a promise off its accounts.
@@ -300,6 +304,7 @@ func (l *Loop) applyOwn(o *own) error {
 	switch o.Op {
 	case "reserve":
 		for _, p := range o.Promise {
+			l.recall(p)
 			// An entry that stands before this record in the log may have been applied after it.
 			if p.Posted = l.book.seen.call(&p.Call, p.Response); p.Posted && p.Hold {
 				continue
@@ -325,6 +330,7 @@ func (l *Loop) applyOwn(o *own) error {
 // where the span was posted already.
 func (l *Loop) applySettle(o *own) error {
 	if l.book.leases[o.ID] == nil && len(o.Promise) > 0 {
+		l.recall(o.Promise[0])
 		if err := l.addPromise(o.Promise[0]); err != nil {
 			return err
 		}
@@ -346,6 +352,7 @@ func (l *Loop) applySettle(o *own) error {
 	if u.TraceID != "" {
 		h.Call.TraceID = u.TraceID
 	}
+	l.teach(&h.Call)
 	if posted || l.book.seen.call(&h.Call, h.Response) {
 		return nil
 	}
@@ -599,6 +606,7 @@ func (l *Loop) openToken(token, key string) (*promise, error) {
 // revive readies a lease that the book has no more, as its token has it. It is counted on
 // the accounts of the policy that is in force now, not of the one that it was made under.
 func (l *Loop) revive(p *promise) (err error) {
+	l.recall(p)
 	p.Posted = l.book.seen.call(&p.Call, p.Response)
 	p.Accounts, err = l.refs(&p.Call, time.Unix(0, p.Made))
 	return err

@@ -140,7 +140,6 @@ func TestCheckerHealsWhatIsForgotten(t *testing.T) {
 	}
 	forget := func() {
 		t.Helper()
-		r.rest()
 		r.restart()
 		if err := r.p.store.Expire(time.Now().Add(96 * time.Hour).UnixNano()); err != nil {
 			t.Fatal(err)

@@ -235,7 +235,7 @@ func (p *Pipeline) Close() error {
 
 // Position names in the store.
 const (
-	keyCheckpoint = "checkpoint" // log position up to which the store knows all traces, and the last recorded_at
+	keyCheckpoint = "checkpoint" // log position up to which the store knows all traces, the last recorded_at, and how much before it a start remembers
 	keyChecked    = "checked"    // last chunk up to which nothing in the journal was broken
 	keyConfirmed  = "confirmed"  // last chunk ClickHouse has, the position after it, and the last recorded_at
 	keyNode       = "node"
@@ -269,18 +269,20 @@ func (p *Pipeline) recover() error {
 		return err
 	}
 	p.checked = position(checked, 1)[0]
-	checkpoint := wal.Position(position(ck, 2)[0])
+	saved := position(ck, 3)
+	checkpoint := wal.Position(saved[0])
+	remember := checkpoint - wal.Position(min(saved[2], saved[0]))
 	confirmed := position(cf, 3)
 	if checkpoint > p.log.End() || wal.Position(confirmed[1]) > p.log.End() {
 		return fmt.Errorf("recover: the local store is ahead of the log (%d, %d > %d); was the wal directory replaced?", checkpoint, confirmed[1], p.log.End())
 	}
-	p.recent = append(p.recent, checkpointed{time.Now().UnixNano(), uint64(checkpoint)})
+	p.recent = append(p.recent, checkpointed{time.Now().UnixNano(), uint64(remember)})
 	p.chunk.number = confirmed[0] + 1
 	if p.writer, err = newWriter(p, confirmed); err != nil {
 		return err
 	}
-	from := max(p.log.Oldest(), min(checkpoint, wal.Position(confirmed[1])))
-	p.asm.Resume(uint64(max(from, checkpoint)), int64(position(ck, 2)[1]))
+	from := max(p.log.Oldest(), min(remember, wal.Position(confirmed[1])))
+	p.asm.Resume(uint64(max(from, checkpoint)), int64(saved[1]))
 	r, err := p.log.NewReader(from)
 	if err != nil {
 		return fmt.Errorf("recover: %w", err)
@@ -307,7 +309,11 @@ func (p *Pipeline) recover() error {
 				p.chunk.rows += n
 			}
 			switch {
-			case rec.Start < checkpoint: // the store knows it
+			case rec.Start < remember || rec.Start < checkpoint && rec.Kind == recordReprice: // the store knows it
+			case rec.Start < checkpoint:
+				if err := p.asm.Remember(rec.Data); err != nil {
+					return fmt.Errorf("remember record at %d: %w", rec.Start, err)
+				}
 			case rec.Kind == recordReprice:
 				p.asm.Resume(uint64(rec.End), last)
 			default:
@@ -465,14 +471,15 @@ func (p *Pipeline) checkpoint(now int64, all bool) error {
 			return err
 		}
 	}
-	if p.forget.Load() == nil && !p.pressed() {
-		safe = p.replayedAgain(now, safe, end)
-	}
+	remember := p.rememberFrom(now, safe, end)
+	ck := binary.AppendUvarint(nil, safe)
+	ck = binary.AppendUvarint(ck, uint64(p.asm.Recorded()))
+	ck = binary.AppendUvarint(ck, safe-remember)
 	b := p.store.NewBatch()
-	if err := b.Put(keyCheckpoint, binary.AppendUvarint(binary.AppendUvarint(nil, safe), uint64(p.asm.Recorded()))); err != nil {
+	if err := b.Put(keyCheckpoint, ck); err != nil {
 		return err
 	}
-	needless := min(wal.Position(safe), confirmed)
+	needless := min(wal.Position(remember), confirmed)
 	if err := b.Commit(len(pages) > 0 || all || needless != p.needless); err != nil {
 		return err
 	}
@@ -481,12 +488,11 @@ func (p *Pipeline) checkpoint(now int64, all bool) error {
 	return nil
 }
 
-// A start replays what was logged in the last time, saved or not, so that what is only in
-// memory of it is there again: which answers were recorded, in case another record of one
-// comes in another trace.
+// A start reads what was logged in the last time though it is saved, and remembers which
+// answers were recorded in it, in case another record of one comes in another trace.
 const (
-	replayFor   = int64(time.Minute)
-	replayBytes = 8 << 20
+	rememberFor   = int64(time.Minute)
+	rememberBytes = 8 << 20
 )
 
 type checkpointed struct {
@@ -494,10 +500,14 @@ type checkpointed struct {
 	safe uint64
 }
 
-// replayedAgain is the position from which a start replays, where all before safe is saved.
-func (p *Pipeline) replayedAgain(now int64, safe, end uint64) uint64 {
+// rememberFrom is the position from which a start remembers, where all before safe is saved.
+// Nothing is kept for it while the log fills up, or somebody is forgotten.
+func (p *Pipeline) rememberFrom(now int64, safe, end uint64) uint64 {
+	if p.forget.Load() != nil || p.pressed() {
+		p.recent = p.recent[:0]
+	}
 	p.recent = append(p.recent, checkpointed{now, safe})
-	for len(p.recent) > 1 && (now-p.recent[0].at > replayFor || end-p.recent[0].safe > replayBytes) {
+	for len(p.recent) > 1 && (now-p.recent[0].at > rememberFor || end-p.recent[0].safe > rememberBytes) {
 		p.recent = p.recent[1:]
 	}
 	return p.recent[0].safe

@@ -381,7 +381,9 @@ func TestCheckpointAfterReplay(t *testing.T) {
 	r.restart() // saves everything
 	r.send(chats(100, 200, nil))
 	r.drain()
-	r.rest()
+	if err := r.p.checkpoint(time.Now().UnixNano(), true); err != nil {
+		t.Fatal(err)
+	}
 	before := position(r.stored(keyCheckpoint), 1)[0]
 	if before == 0 {
 		t.Fatal("no checkpoint")
@@ -429,14 +431,6 @@ func TestRecordsOfOneAnswerOverAStop(t *testing.T) {
 	}
 	f((*rig).restart)
 	f((*rig).crash)
-}
-
-// rest lets the time pass in which a start replays what is saved.
-func (r *rig) rest() {
-	r.t.Helper()
-	if err := r.p.checkpoint(time.Now().UnixNano()+replayFor+1, true); err != nil {
-		r.t.Fatal(err)
-	}
 }
 
 func (r *rig) stored(name string) []byte {

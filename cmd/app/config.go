@@ -251,7 +251,7 @@ func LoadConfig(path string, env []string) (Config, error) {
 			continue
 		}
 		if names := variables(reflect.TypeFor[Config](), ""); !strings.Contains(path, "__") && !slices.Contains(names, path) {
-			near := slices.MinFunc(names, func(a, b string) int { return cmp.Compare(edits(path, a), edits(path, b)) })
+			near := slices.MinFunc(names, func(a, b string) int { return cmp.Compare(schema.EditDistance(path, a), schema.EditDistance(path, b)) })
 			return c, fmt.Errorf("read environment variable %s: there is no such key, did you mean FLYBALL_%s? (deploy/config.reference.yaml has all)", name, near)
 		}
 		var v any
@@ -335,27 +335,6 @@ func variables(t reflect.Type, within string) (out []string) {
 		}
 	}
 	return out
-}
-
-// edits is how many letters turn a into b, by Levenshtein.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func (c *Config) validate() error {

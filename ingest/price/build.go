@@ -533,7 +533,7 @@ func (c *Catalogue) Nearest(provider, model string, n int) []string {
 	for _, t := range c.tables {
 		for k := range t.exact {
 			if provider == "" || k[0] == provider {
-				all = append(all, scored{k[1], distance(want, k[1])})
+				all = append(all, scored{k[1], schema.EditDistance(want, k[1])})
 			}
 		}
 	}
@@ -553,24 +553,4 @@ func (c *Catalogue) Nearest(provider, model string, n int) []string {
 		}
 	}
 	return out
-}
-
-// distance is the Levenshtein distance.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		prev := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := prev
-			if a[i] != b[j] {
-				cost = 1 + min(prev, row[j], row[j+1])
-			}
-			prev, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
 }

@@ -160,12 +160,28 @@ func (a *Assembler) joinRef(t *trace, i int32, c *schema.Call) (uint64, joinRef)
 	return mix(l.response, owner), joinRef{t.key.id, l.span, shape | 1, l.start, l.end, l.role&schema.RoleTrustedGateway != 0, c.Flags&schema.FlagCacheHit != 0}
 }
 
+// rememberJoin puts a line that was posted before back into the index, or takes it out if
+// it does not count any more.
+func (a *Assembler) rememberJoin(t *trace, i int32, c *schema.Call) {
+	switch l := &t.lines[i]; {
+	case c.ResponseID == "" || l.shape == 0:
+	case l.state == stateLeaf || l.state == stateElsewhere:
+		id, me := a.joinRef(t, i, c)
+		a.joins.add(id, me)
+	default:
+		a.dropJoin(t, i, c)
+	}
+}
+
 // forgetJoin takes a line that does not count any more out of the index, so that
 // no other line yields to it.
 func (a *Assembler) forgetJoin(t *trace, i int32, c *schema.Call) {
-	if a.quiet || c.ResponseID == "" {
-		return
+	if !a.quiet && c.ResponseID != "" {
+		a.dropJoin(t, i, c)
 	}
+}
+
+func (a *Assembler) dropJoin(t *trace, i int32, c *schema.Call) {
 	id, me := a.joinRef(t, i, c)
 	refs := a.joins.of(id)
 	for k := range refs {

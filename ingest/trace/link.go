@@ -119,7 +119,7 @@ func (a *Assembler) attach(t *trace, k, up int32) {
 	t.lines[up].first = k
 	a.addCounts(t, up, lk, 1)
 	a.queueTree(t, k)
-	if t.failures > 0 && (t.lines[up].plumbing() || lk.plumbing()) { // what is tried again beyond it may be found now
+	if t.failures > 0 && (lk.modelAll > 0 || lk.kind.ModelLike()) && (t.lines[up].plumbing() || lk.plumbing()) { // what is tried again beyond it may be found now
 		lo, hi := t.near(k)
 		for j := lo; j < hi; j++ {
 			if t.lines[j].kind.ModelLike() {
@@ -249,7 +249,7 @@ func (a *Assembler) queueTree(t *trace, i int32) {
 func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 	l := &t.lines[i]
 	// The trace's own identity, for lines whose ancestors never come.
-	changed := false
+	changed, run := false, t.level[schema.Run]
 	for d := range schema.NumDims {
 		v := c.Identity[d]
 		if v == "" || d == schema.Agent || d == schema.Run && l.role&schema.RoleRunFromOperator == 0 || d == schema.WorkflowVersion && l.role&schema.RoleWeakVersion != 0 {
@@ -276,7 +276,7 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 		changed = true
 		a.links.add(traceKey{t.key.tenant, c.Link}, t.key.id)
 	}
-	if changed || i == t.root {
+	if run != t.level[schema.Run] || i == t.root {
 		a.queueLinkers(t, 0)
 	}
 	if changed && len(t.lines) > 1 {

@@ -187,10 +187,7 @@ func (a *Assembler) restore(t *trace, version uint32, received int64, settled bo
 	}
 	l = &t.lines[i]
 	l.cur = nil
-	if (l.state == stateLeaf || l.state == stateElsewhere) && c.ResponseID != "" && l.shape != 0 {
-		id, me := a.joinRef(t, i, c)
-		a.joins.add(id, me)
-	}
+	a.rememberJoin(t, i, c)
 	// What waited is settled, and evaluated, when its time has come.
 	if !settled && !l.timed && (l.state == statePending || l.role&schema.RoleAggregate != 0 && l.usage == schema.UsageKnown) {
 		l.settled = false
@@ -246,6 +243,39 @@ func (a *Assembler) Replay(payload []byte, end uint64, now int64) error {
 			t.markPage(i)
 		}
 		a.markDirty(t, end)
+		return nil
+	})
+}
+
+// Remember takes from a log record whose traces are saved what memory knows beside traces:
+// which answers were recorded, and which traces link to others.
+func (a *Assembler) Remember(payload []byte) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := &trace{root: -1, lines: make([]line, 1)}
+	return schema.EachEntry(payload, func(r schema.RawEntry) error {
+		if r.Sign < 0 {
+			return nil
+		}
+		c, p := &a.s.call, &a.s.posting
+		if err := schema.DecodeCall(r.Call, c); err != nil {
+			return err
+		}
+		t.key, t.hex = traceKey{a.ownTenant(c.Tenant), c.Trace}, ""
+		l := &t.lines[0]
+		*l = line{span: c.Span, parent: c.Parent, part: c.Part, up: -1, first: -1, sib: -1}
+		a.describe(l, c)
+		if c.Link != (schema.TraceID{}) && l.role&schema.RoleRoot != 0 {
+			a.links.add(traceKey{t.key.tenant, c.Link}, t.key.id)
+		}
+		if c.ResponseID == "" || l.shape == 0 {
+			return nil
+		}
+		if err := schema.DecodePosting(r.Posting, p, c); err != nil {
+			return err
+		}
+		l.state = t.stateOf(p)
+		a.rememberJoin(t, 0, c)
 		return nil
 	})
 }

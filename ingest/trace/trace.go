@@ -269,16 +269,7 @@ func (a *Assembler) open(tenant string, id schema.TraceID, now int64, create boo
 		a.touchLRU(t, now)
 		return t, nil
 	}
-	if own, ok := a.tenants[tenant]; ok {
-		key.tenant = own
-	} else {
-		own = string(append([]byte(nil), tenant...))
-		if len(a.tenants) > 200_000 {
-			clear(a.tenants)
-		}
-		a.tenants[own] = own
-		key.tenant = own
-	}
+	key.tenant = a.ownTenant(tenant)
 	var data []byte
 	day := uint32(now / dayNs)
 	if a.o.Store != nil {
@@ -306,6 +297,19 @@ func (a *Assembler) open(tenant string, id schema.TraceID, now int64, create boo
 	a.bytes += traceBytes
 	a.pushLRU(t)
 	return t, nil
+}
+
+// ownTenant is a tenant's name in memory that lasts.
+func (a *Assembler) ownTenant(tenant string) string {
+	if own, ok := a.tenants[tenant]; ok {
+		return own
+	}
+	own := cloneString(tenant)
+	if len(a.tenants) > 200_000 {
+		clear(a.tenants)
+	}
+	a.tenants[own] = own
+	return own
 }
 
 // insert takes the first of calls in; the rest says how many lines to make room for.
