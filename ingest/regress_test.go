@@ -320,6 +320,76 @@ func TestRetriesThroughAGateway(t *testing.T) {
 	})
 }
 
+// A gateway that does not know the client's trace tries again in one of its own: that is one
+// request of the client's run, tried again once, whatever else the gateway's trace has.
+func TestRetriesInAGatewaysTrace(t *testing.T) {
+	const server = ptrace.SpanKindServer
+	f := func(want func(totals, []schema.Entry) string, tries ...spec) {
+		t.Helper()
+		inAnyOrder(t, func(s totals, lines []schema.Entry) string {
+			run := schema.TraceID(traceID("client")).String()
+			for i := range lines {
+				e := &lines[i]
+				if got := e.Posting.Identity; got[schema.Run] != run || got[schema.User] != "ann" {
+					return fmt.Sprintf("%s is in run %s, of user %q", e.Name, got[schema.Run], got[schema.User])
+				}
+				if (e.Posting.Flags&schema.FlagGatewayTrace != 0) != (e.Trace.String() != run) {
+					return fmt.Sprintf("%s: flags %b", e.Name, e.Posting.Flags)
+				}
+				if e.Posting.Retries+e.Posting.Fallbacks > 0 && e.Posting.Cause == schema.NoFailure {
+					return "a retry without a cause"
+				}
+			}
+			return want(s, lines)
+		}, func(b *bench) []ptrace.Traces {
+			out := []ptrace.Traces{
+				b.traces("client", spec{id: "r", end: 9, attrs: map[string]any{"gen_ai.operation.name": "invoke_agent", "user.id": "ann"}}),
+				b.traces("client", spec{id: "c", parent: "r", start: 1, end: 6, attrs: answered("resp-1", 1000, 100)}),
+				b.traces("gateway", spec{id: "s", name: "POST", kind: server, start: 1.1, end: 5.9}),
+			}
+			for _, try := range tries {
+				try.parent = "s"
+				out = append(out, b.traces("gateway", try))
+			}
+			return out
+		})
+	}
+	failed := func(id string, start float64, model string) spec {
+		return spec{id: id, start: start, end: start + 0.5, err: "503", attrs: chat("openai", model, nil)}
+	}
+	answer := spec{id: "z", start: 4, end: 5, attrs: answered("resp-1", 1000, 100)}
+	f(wantTotals(1, 0, 0, 0, "0.003"), answer)
+	f(wantTotals(1, 0, 1, 0, "0.003"), failed("x", 2, "two-ten"), answer)
+	f(wantTotals(1, 0, 2, 0, "0.003"), failed("w", 1.2, "two-ten"), failed("x", 2, "two-ten"), answer)
+	f(func(s totals, _ []schema.Entry) string {
+		if s.model != 1 || s.retries != 0 || s.fallbacks != 1 {
+			return "want a call and a fallback"
+		}
+		return ""
+	}, failed("x", 2, "dime"), answer)
+}
+
+// A gateway's trace that serves calls of two traces is in the run of neither.
+func TestGatewaysTraceOfTwoClients(t *testing.T) {
+	at := func(b *bench, trace, id string, start, end float64) ptrace.Traces {
+		return b.traces(trace, spec{id: "a" + id, start: start, end: end, attrs: answered("resp-"+id, 1000, 100)})
+	}
+	inAnyOrder(t, func(s totals, lines []schema.Entry) string {
+		runs := map[string]bool{}
+		for i := range lines {
+			if p := &lines[i].Posting; p.DuplicateOf != "" || p.ModelCalls == 0 {
+				runs[p.Identity[schema.Run]] = true
+			}
+		}
+		if len(runs) != 1 || !runs[schema.TraceID(traceID("gateway")).String()] {
+			return fmt.Sprintf("the gateway's lines are in runs %v", runs)
+		}
+		return wantTotals(2, 0, 0, 0, "0.006")(s, lines)
+	}, func(b *bench) []ptrace.Traces {
+		return []ptrace.Traces{at(b, "one", "1", 1, 4), at(b, "two", "2", 5, 8), at(b, "gateway", "1", 2, 3), at(b, "gateway", "2", 6, 7)}
+	})
+}
+
 // What a tool's agent tried again is no hidden attempt of the tool.
 func TestRetriesBelowATool(t *testing.T) {
 	inAnyOrder(t, wantTotals(1, 1, 1, 0, "0.003"), func(b *bench) []ptrace.Traces {

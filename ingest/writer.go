@@ -439,8 +439,10 @@ func (r *runInfos) add(e *schema.Entry) {
 	if e.Sign < 0 || e.Part != 0 || e.Source == schema.SourceAdjustment {
 		return
 	}
-	// A trace that was started from a run, and belongs to it by its link, has a root that is not the run's.
-	root := e.Role&schema.RoleRoot != 0 && e.Source == schema.SourceSpan && (e.Link == (schema.TraceID{}) || e.Role&schema.RoleRunFromOperator != 0)
+	// A trace that was started from a run, and belongs to it by its link, has a root that is not the run's; nor
+	// has a gateway's.
+	other := e.Link != (schema.TraceID{}) || e.Posting.Flags&schema.FlagGatewayTrace != 0
+	root := e.Role&schema.RoleRoot != 0 && e.Source == schema.SourceSpan && (!other || e.Role&schema.RoleRunFromOperator != 0)
 	key := [2]string{e.Tenant, e.Posting.Identity[schema.Run]}
 	i, known := r.index[key]
 	if known && !root {

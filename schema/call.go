@@ -290,10 +290,11 @@ const (
 	FlagClaim                                 // an untrusted sender claimed a cache hit or a cost
 	FlagProviderFallback                      // priced by the line of the provider behind a reseller
 	FlagCacheHit                              // a trusted gateway answered from its own cache: nobody billed it
+	FlagGatewayTrace                          // its trace serves a call of another trace, in whose run it is
 )
 
 // FlagNames are the names in the API.
-var FlagNames = []string{"clock_skew", "end_before_start", "usage_invalid", "usage_inconsistent", "partial_usage", "cache_unknown", "ttl_assumed", "basis_assumed", "basis_inferred", "estimated", "cache_rate_missing", "tier_unknown", "promoted", "residual", "covered", "pending", "orphan", "sampled", "late", "reported_implausible", "twin", "truncated", "resent", "notional", "units_unpriced", "model_family", "evaluation", "claim", "provider_fallback", "cache_hit"}
+var FlagNames = []string{"clock_skew", "end_before_start", "usage_invalid", "usage_inconsistent", "partial_usage", "cache_unknown", "ttl_assumed", "basis_assumed", "basis_inferred", "estimated", "cache_rate_missing", "tier_unknown", "promoted", "residual", "covered", "pending", "orphan", "sampled", "late", "reported_implausible", "twin", "truncated", "resent", "notional", "units_unpriced", "model_family", "evaluation", "claim", "provider_fallback", "cache_hit", "gateway_trace"}
 
 // Names lists the set flags.
 func (f Flags) Names() []string {

@@ -25,10 +25,12 @@ func (a *Assembler) attempt(t *trace, i int32, c *schema.Call, p *schema.Posting
 	}
 	// All lines that may be attempts of the same step, in order of their start.
 	order := a.s.order[:0]
+	elsewhere := false
 	lo, hi := t.near(i)
 	for j := lo; j < hi; j++ {
-		if t.sameStep(l, &t.lines[j]) {
+		if o := &t.lines[j]; t.sameStep(l, o) {
 			order = append(order, j)
+			elsewhere = elsewhere || o.state == stateElsewhere
 		}
 	}
 	a.s.order = order
@@ -42,12 +44,13 @@ func (a *Assembler) attempt(t *trace, i int32, c *schema.Call, p *schema.Posting
 	type open struct {
 		line    int32
 		attempt uint32
+		first   int32 // the first attempt
 	}
 	var failures [16]open
 	n := 0
 	for _, j := range order {
 		o := &t.lines[j]
-		attempt, cause, fallback, from := uint32(1), schema.NoFailure, false, int32(-1)
+		attempt, cause, fallback, from, first := uint32(1), schema.NoFailure, false, int32(-1), j
 		best := -1
 		for k := n - 1; k >= 0; k-- {
 			f := &t.lines[failures[k].line]
@@ -62,26 +65,30 @@ func (a *Assembler) attempt(t *trace, i int32, c *schema.Call, p *schema.Posting
 			f := &t.lines[failures[best].line]
 			attempt, cause, from = failures[best].attempt+1, f.failure, failures[best].line
 			fallback = f.target != o.target
+			first = failures[best].first
 			copy(failures[best:n], failures[best+1:n])
 			n--
 		}
-		if j == i {
-			if from >= 0 {
-				p.Attempt, p.Cause, p.Fallback = attempt, cause, fallback
-				p.Layer = t.layer(l, &t.lines[from])
-			}
-			l.attempt = p.Attempt
-			return
+		// An attempt that counts in another trace is the client's call there: the first one here
+		// stands for what was tried again.
+		stands := first == i && j != i && o.state == stateElsewhere
+		if from >= 0 && (j == i || stands) {
+			p.Attempt, p.Cause, p.Fallback = attempt, cause, fallback
+			p.Layer = t.layer(o, &t.lines[from])
+		}
+		if stands || j == i && (from >= 0 || !elsewhere) {
+			break
 		}
 		if t.retryable(o) {
 			if n == len(failures) {
 				copy(failures[:], failures[1:])
 				n--
 			}
-			failures[n] = open{j, attempt}
+			failures[n] = open{j, attempt, first}
 			n++
 		}
 	}
+	l.attempt = p.Attempt
 }
 
 // sameStep reports whether o may be an attempt at what l attempts.
@@ -92,7 +99,7 @@ func (t *trace) sameStep(l, o *line) bool {
 	if o == l {
 		return true
 	}
-	if o.refused() || o.state == stateAggregate || o.state == stateDuplicate || o.state == stateElsewhere || o.near > 0 && o.kind == schema.KindModel {
+	if o.refused() || o.state == stateAggregate || o.state == stateDuplicate || o.near > 0 && o.kind == schema.KindModel {
 		return false
 	}
 	if l.kind.ModelLike() {

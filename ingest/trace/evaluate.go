@@ -12,6 +12,9 @@ import (
 func (a *Assembler) evaluate(t *trace, i int32, c *schema.Call, p *schema.Posting) lineState {
 	l := &t.lines[i]
 	a.identity(t, i, c, &p.Identity)
+	if t.client != (schema.TraceID{}) && t.level[schema.Run] == "" && c.Identity[schema.Run] == "" && p.Identity[schema.Run] != t.id() {
+		p.Flags |= schema.FlagGatewayTrace
+	}
 	p.Kind = c.Kind
 	p.Attempt = 1
 	l.attempt = 1

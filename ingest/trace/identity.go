@@ -55,6 +55,16 @@ func (a *Assembler) identity(t *trace, i int32, c *schema.Call, id *schema.Ident
 			missing &^= 1 << d
 		}
 	}
+	if missing != 0 && t.client != (schema.TraceID{}) {
+		if client, err := a.open(t.key.tenant, t.client, a.now, false); err == nil && client != nil {
+			for d := range schema.NumDims {
+				if missing&(1<<d) != 0 && client.level[d] != "" {
+					id[d] = client.level[d]
+					missing &^= 1 << d
+				}
+			}
+		}
+	}
 	if missing&(1<<schema.WorkflowVersion) != 0 && weak {
 		id[schema.WorkflowVersion] = c.Identity[schema.WorkflowVersion]
 	}
@@ -77,29 +87,31 @@ func (a *Assembler) identity(t *trace, i int32, c *schema.Call, id *schema.Ident
 }
 
 // runOfTrace is the run of a trace without a run attribute: that of the trace which its
-// root's link points to, whose own may be that of another, else the trace itself.
+// root's link points to, or whose call it serves, whose own may be that of another, else the
+// trace itself.
 func (a *Assembler) runOfTrace(t *trace) string {
 	at := t
 	for range maxLinks {
-		root := a.rootCall(at)
-		if root == nil {
+		next := at.client
+		if root := a.rootCall(at); root != nil {
+			if at != t && root.Identity[schema.Run] != "" {
+				return root.Identity[schema.Run]
+			}
+			if root.Link != (schema.TraceID{}) {
+				next = root.Link
+			}
+		}
+		if next == (schema.TraceID{}) {
 			break
 		}
-		if at != t && root.Identity[schema.Run] != "" {
-			return root.Identity[schema.Run]
+		to, err := a.open(t.key.tenant, next, a.now, false)
+		if err != nil || to == nil || to == t {
+			return next.String()
 		}
-		if root.Link == (schema.TraceID{}) {
-			break
-		}
-		link := root.Link
-		linked, err := a.open(t.key.tenant, link, a.now, false)
-		if err != nil || linked == nil || linked == t {
-			return link.String()
-		}
-		if run := linked.level[schema.Run]; run != "" {
+		if run := to.level[schema.Run]; run != "" {
 			return run
 		}
-		at = linked
+		at = to
 	}
 	return at.id()
 }
@@ -158,22 +170,25 @@ func (x *linkIndex) add(target traceKey, from schema.TraceID) {
 	x.of[target] = append(x.of[target], from)
 }
 
-// queueLinkers has the traces that link to t follow its run.
-func (a *Assembler) queueLinkers(t *trace, depth int) {
+// queueLinkers has the traces that link to t follow its run, or those alone that serve it
+// follow whatever else is known of it.
+func (a *Assembler) queueLinkers(t *trace, run bool, depth int) {
 	if a.quiet || depth == maxLinks {
 		return
 	}
 	for _, id := range a.links.of[t.key] {
 		o, err := a.open(t.key.tenant, id, a.now, false)
-		if err != nil || o == nil || o == t {
+		if err != nil || o == nil || o == t || !run && o.client != t.key.id {
 			continue
 		}
 		for j := max(0, len(o.lines)-maxRekey); j < len(o.lines); j++ {
-			if o.lines[j].role&schema.RoleRunFromOperator == 0 {
+			if !run || o.lines[j].role&schema.RoleRunFromOperator == 0 {
 				a.queue(o, int32(j))
 			}
 		}
-		a.queueLinkers(o, depth+1)
+		if run {
+			a.queueLinkers(o, run, depth+1)
+		}
 	}
 }
 

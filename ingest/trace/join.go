@@ -1,6 +1,8 @@
 package trace
 
 import (
+	"encoding/hex"
+	"strings"
 	"time"
 
 	"github.com/flyball/flyball/schema"
@@ -121,6 +123,76 @@ func (a *Assembler) joined(t *trace, i int32, c *schema.Call) string {
 		a.queueJoined(t.key.tenant, &o)
 	}
 	return ""
+}
+
+// serve notes what has become of a line that another trace's counts instead of, or did until
+// now. All else in the trace then belongs to the run of that trace: it is a gateway's, which
+// tried more than once for the client's call.
+func (a *Assembler) serve(t *trace, i int32, l *line, p *schema.Posting) {
+	before := t.client
+	a.serves(t, i, l.client(), elsewhere(p))
+	if t.client == before {
+		return
+	}
+	for j := max(0, len(t.lines)-maxRekey); j < len(t.lines); j++ {
+		a.queue(t, int32(j))
+	}
+	a.queueLinkers(t, true, 0)
+}
+
+// serves finds the one trace that t serves, where line i was a duplicate in one trace and is
+// in another, or in none.
+func (a *Assembler) serves(t *trace, i int32, was, is schema.TraceID) {
+	if is == t.key.id {
+		is = schema.TraceID{}
+	}
+	if was == is {
+		return
+	}
+	if was != (schema.TraceID{}) { // what the others say
+		t.client, t.clients = schema.TraceID{}, false
+		for j := range t.lines {
+			if int32(j) != i {
+				t.serve(t.lines[j].client())
+			}
+		}
+	}
+	if is != (schema.TraceID{}) {
+		t.serve(is)
+		a.links.add(traceKey{t.key.tenant, is}, t.key.id)
+	}
+}
+
+func (t *trace) serve(client schema.TraceID) {
+	switch {
+	case t.clients || client == t.client || client == (schema.TraceID{}):
+	case t.client == (schema.TraceID{}):
+		t.client = client
+	default:
+		t.client, t.clients = schema.TraceID{}, true
+	}
+}
+
+// client is the trace whose line counts instead of this one; zero where there is none.
+func (l *line) client() schema.TraceID {
+	var c schema.Call
+	var p schema.Posting
+	if l.state != stateElsewhere || schema.DecodeCall(l.call, &c) != nil || schema.DecodePosting(l.post, &p, &c) != nil {
+		return schema.TraceID{}
+	}
+	return elsewhere(&p)
+}
+
+// elsewhere is the trace of which a line is a duplicate; zero where it is none.
+func elsewhere(p *schema.Posting) (id schema.TraceID) {
+	name, _, ok := strings.Cut(p.DuplicateOf, "/")
+	if !ok || len(name) != 2*len(id) {
+		return id
+	}
+	if _, err := hex.Decode(id[:], []byte(name)); err != nil {
+		return schema.TraceID{}
+	}
+	return id
 }
 
 // queueJoined has the other record of a call evaluated again, if it counts.

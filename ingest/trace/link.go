@@ -225,7 +225,7 @@ func (a *Assembler) stateChanged(t *trace, i int32, before, now lineState) {
 		}
 	}
 	counts := func(s lineState) bool { return s != stateDuplicate && s != stateElsewhere && s != stateAggregate }
-	attempts := t.failures > 0 && before != stateNew && counts(before) != counts(now) && l.callable()
+	attempts := t.failures > 0 && (before != stateNew || now == stateElsewhere) && counts(before) != counts(now) && l.callable()
 	if t.parts == 0 && !attempts {
 		return
 	}
@@ -276,8 +276,8 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 		changed = true
 		a.links.add(traceKey{t.key.tenant, c.Link}, t.key.id)
 	}
-	if run != t.level[schema.Run] || i == t.root {
-		a.queueLinkers(t, 0)
+	if ran := run != t.level[schema.Run] || i == t.root; ran || changed {
+		a.queueLinkers(t, ran, 0)
 	}
 	if changed && len(t.lines) > 1 {
 		// A name that comes after thousands of calls is given to the newest of

@@ -156,6 +156,7 @@ func (a *Assembler) restore(t *trace, version uint32, received int64, settled bo
 	}
 	l := &t.lines[i]
 	wasPromoted := known && l.state == statePromoted
+	was := l.client()
 	l.version, l.received = version, received
 	buf := make([]byte, len(call)+len(post))
 	n := copy(buf, call)
@@ -166,6 +167,7 @@ func (a *Assembler) restore(t *trace, version uint32, received int64, settled bo
 	a.describe(l, c)
 	l.state = t.stateOf(&p)
 	l.attempt = p.Attempt
+	a.serves(t, i, was, elsewhere(&p))
 	if !known {
 		a.bytes += lineBytes
 		l.cur = c
@@ -274,7 +276,9 @@ func (a *Assembler) Remember(payload []byte) error {
 		if err := schema.DecodePosting(r.Posting, p, c); err != nil {
 			return err
 		}
-		l.state = t.stateOf(p)
+		if l.state = t.stateOf(p); l.state == stateElsewhere {
+			a.links.add(traceKey{t.key.tenant, elsewhere(p)}, t.key.id)
+		}
 		a.rememberJoin(t, 0, c)
 		return nil
 	})

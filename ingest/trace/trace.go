@@ -114,7 +114,9 @@ type trace struct {
 	isDirty    bool
 	day        uint32 // under which the store keeps it
 	dirtyAt    int64
-	pages      []bool // dirty pages
+	pages      []bool         // dirty pages
+	client     schema.TraceID // whose records count instead of some here, if it is one trace
+	clients    bool           // they are of several
 	evicted    bool
 	hex        string
 	timers     int    // lines that wait to be settled
@@ -517,6 +519,9 @@ func (a *Assembler) post(t *trace, i int32, now int64) error {
 	*p = schema.Posting{}
 	before := l.state
 	state := a.evaluate(t, i, c, p)
+	if state == stateElsewhere || before == stateElsewhere {
+		a.serve(t, i, l, p)
+	}
 	if l.role&schema.RoleCoversSubtree != 0 {
 		a.residual(t, i, c, now)
 	}
