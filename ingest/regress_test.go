@@ -320,6 +320,41 @@ func TestRetriesThroughAGateway(t *testing.T) {
 	})
 }
 
+// Two instrumentations record a call one inside the other. What is tried again above both is
+// a retry of the framework.
+func TestRetriesOfNestedRecords(t *testing.T) {
+	const failed, gaveUp = "503", "timeout"
+	record := func(id, parent, scope string, start, end float64, err string, attrs map[string]any) spec {
+		if err != "" {
+			attrs = with(attrs, "error.type", err)
+		}
+		return spec{id: id, parent: parent, scope: scope, start: start, end: end, err: err, attrs: attrs}
+	}
+	f := func(wasted string, err, errInside string, endInside float64, inside map[string]any) {
+		t.Helper()
+		inAnyOrder(t, func(s totals, lines []schema.Entry) string {
+			for i := range lines {
+				if p := &lines[i].Posting; p.Retries > 0 && (p.Layer != schema.LayerFramework || !p.Cause.Retryable()) {
+					return fmt.Sprintf("a retry of layer %s after %s", p.Layer, p.Cause)
+				}
+			}
+			if s.model != 1 || s.retries != 1 || s.wasted.String() != wasted {
+				return "want a call, a retry and " + wasted + " wasted"
+			}
+			return ""
+		}, func(b *bench) []ptrace.Traces {
+			return batch(b,
+				record("c1", "r", "outer", 1, 3, err, chat("openai", "two-ten", nil)),
+				record("g1", "c1", "inner", 1.1, endInside, errInside, inside),
+				record("c2", "r", "outer", 6, 8, "", chat("openai", "two-ten", use(1000, 100))),
+				record("g2", "c2", "inner", 6.1, 7.9, "", chat("openai", "two-ten", use(1000, 100))))
+		})
+	}
+	f("0", failed, failed, 2.9, chat("openai", "two-ten", nil))
+	// The client gave up, and the other side finished the answer at its cost.
+	f("0.003", gaveUp, "", 6.5, chat("openai", "two-ten", use(1000, 100)))
+}
+
 // A gateway that does not know the client's trace tries again in one of its own: that is one
 // request of the client's run, tried again once, whatever else the gateway's trace has.
 func TestRetriesInAGatewaysTrace(t *testing.T) {

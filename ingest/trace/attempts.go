@@ -54,7 +54,7 @@ func (a *Assembler) attempt(t *trace, i int32, c *schema.Call, p *schema.Posting
 		best := -1
 		for k := n - 1; k >= 0; k-- {
 			f := &t.lines[failures[k].line]
-			if f.end > o.start || o.start-f.end > retryWithin {
+			if end := t.lines[t.outcome(failures[k].line)].end; end > o.start || o.start-end > retryWithin {
 				continue
 			}
 			if best < 0 || f.target == o.target && t.lines[failures[best].line].target != o.target {
@@ -63,7 +63,8 @@ func (a *Assembler) attempt(t *trace, i int32, c *schema.Call, p *schema.Posting
 		}
 		if best >= 0 {
 			f := &t.lines[failures[best].line]
-			attempt, cause, from = failures[best].attempt+1, f.failure, failures[best].line
+			attempt, from = failures[best].attempt+1, failures[best].line
+			cause = t.lines[t.outcome(from)].failure
 			fallback = f.target != o.target
 			first = failures[best].first
 			copy(failures[best:n], failures[best+1:n])
@@ -79,7 +80,7 @@ func (a *Assembler) attempt(t *trace, i int32, c *schema.Call, p *schema.Posting
 		if stands || j == i && (from >= 0 || !elsewhere) {
 			break
 		}
-		if t.retryable(o) {
+		if t.retryable(&t.lines[t.outcome(j)]) {
 			if n == len(failures) {
 				copy(failures[:], failures[1:])
 				n--
@@ -117,14 +118,35 @@ func (l *line) plumbing() bool {
 	return l.role&(schema.RoleHTTP|schema.RoleClient|schema.RoleServer) != 0 && l.role&schema.RoleAggregate == 0 && l.kind != schema.KindTool && !l.kind.ModelLike()
 }
 
-// step is the span that a call was made for: the nearest above it that is more than plumbing,
-// so that a gateway's records of a client's attempts are attempts of one step.
+// passed reports whether a call is looked for beyond a line: it carries the call, or is another
+// record of it.
+func (l *line) passed() bool {
+	return l.plumbing() || l.kind.ModelLike() && l.role&schema.RoleAggregate == 0
+}
+
+// step is the span that a call was made for: the nearest above it that is neither plumbing nor
+// a record of the call, so that a gateway's records of a client's attempts are attempts of one
+// step, and those of two instrumentations too.
 func (t *trace) step(l *line) schema.SpanID {
 	id := l.parent
-	for j := l.up; j >= 0 && t.lines[j].plumbing() && t.lines[j].parent != (schema.SpanID{}); j = t.lines[j].up {
+	for j := l.up; j >= 0 && t.lines[j].passed() && t.lines[j].parent != (schema.SpanID{}); j = t.lines[j].up {
 		id = t.lines[j].parent
 	}
 	return id
+}
+
+// outcome is the line that says how a call ended: its own, or where that knows of no failure
+// the nearest other record above it that does. Its client gave up, or lost the answer.
+func (t *trace) outcome(i int32) int32 {
+	if t.failures == 0 || t.lines[i].failure != schema.NoFailure || !t.lines[i].kind.ModelLike() {
+		return i
+	}
+	for j := t.lines[i].up; j >= 0 && t.lines[j].passed(); j = t.lines[j].up {
+		if o := &t.lines[j]; o.kind.ModelLike() && o.failure != schema.NoFailure && o.usage != schema.UsageKnown {
+			return j
+		}
+	}
+	return i
 }
 
 // retryable also takes 409, which SDKs retry as a lock conflict.
@@ -138,10 +160,8 @@ func (t *trace) layer(l, f *line) schema.Layer {
 	if l.role&schema.RoleHTTP != 0 && l.kind == schema.KindHTTP && l.role&schema.RoleModelHost != 0 {
 		return schema.LayerSDK
 	}
-	if l.parent != f.parent && l.kind.ModelLike() { // requests of one call
-		if j := t.find(t.step(l), 0); j >= 0 && t.lines[j].kind.ModelLike() {
-			return schema.LayerSDK
-		}
+	if l.parent != f.parent && l.kind.ModelLike() && t.oneCall(l, f) {
+		return schema.LayerSDK
 	}
 	if !l.kind.ModelLike() {
 		lo, hi := t.near(t.find(l.span, l.part))
@@ -153,6 +173,21 @@ func (t *trace) layer(l, f *line) schema.Layer {
 		}
 	}
 	return schema.LayerFramework
+}
+
+// oneCall reports whether another record of a call is above both l and f.
+func (t *trace) oneCall(l, f *line) bool {
+	for j := l.up; j >= 0 && t.lines[j].passed(); j = t.lines[j].up {
+		if !t.lines[j].kind.ModelLike() {
+			continue
+		}
+		for k := f.up; k >= 0 && t.lines[k].passed(); k = t.lines[k].up {
+			if j == k {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // hedge marks the later of two overlapping calls with equal arguments.

@@ -131,7 +131,7 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 	}
 	a.money(t, i, c, p, usage)
 	a.count(p, &p.ModelCalls, 1)
-	waste(l.failure, p)
+	waste(t.lines[t.outcome(i)].failure, p)
 	return stateLeaf
 }
 

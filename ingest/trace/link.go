@@ -119,7 +119,7 @@ func (a *Assembler) attach(t *trace, k, up int32) {
 	t.lines[up].first = k
 	a.addCounts(t, up, lk, 1)
 	a.queueTree(t, k)
-	if t.failures > 0 && (lk.modelAll > 0 || lk.kind.ModelLike()) && (t.lines[up].plumbing() || lk.plumbing()) { // what is tried again beyond it may be found now
+	if t.failures > 0 && (lk.modelAll > 0 || lk.kind.ModelLike()) && (t.lines[up].passed() || lk.passed()) { // what is tried again beyond it may be found now
 		lo, hi := t.near(k)
 		for j := lo; j < hi; j++ {
 			if t.lines[j].kind.ModelLike() {
