@@ -355,6 +355,71 @@ func TestRetriesOfNestedRecords(t *testing.T) {
 	f("0.003", gaveUp, "", 6.5, chat("openai", "two-ten", use(1000, 100)))
 }
 
+// Two instrumentations record each attempt, beside or inside each other, and failures have
+// neither counts nor ids by which they could be told to be one.
+func TestRecordsOfFailures(t *testing.T) {
+	record := func(id, parent, scope string, start, end float64, err string, attrs map[string]any) spec {
+		return spec{id: id, parent: parent, scope: scope, start: start, end: end, err: err, attrs: attrs}
+	}
+	f := func(want func(totals, []schema.Entry) string, specs ...spec) {
+		t.Helper()
+		inAnyOrder(t, func(s totals, lines []schema.Entry) string {
+			for i := range lines {
+				if p := &lines[i].Posting; p.Repeats > 0 || p.Hedges > 0 {
+					return "a repetition or a hedge"
+				}
+			}
+			return want(s, lines)
+		}, func(b *bench) []ptrace.Traces { return batch(b, specs...) })
+	}
+	call := func(counts map[string]any) map[string]any { return chat("openai", "two-ten", counts) }
+	embed := func(counts map[string]any) map[string]any {
+		return with(call(counts), "gen_ai.operation.name", "embeddings")
+	}
+	tool := map[string]any{"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "task", "gen_ai.tool.call.arguments": `{"a":1}`}
+	f(wantTotals(1, 0, 1, 0, "0.003"), record("a1", "r", "a", 1, 3, "429", call(nil)), record("b1", "r", "b", 1.1, 2.9, "", with(call(nil), "error.type", "429")),
+		record("a2", "r", "a", 4, 6, "", call(use(1000, 100))), record("b2", "r", "b", 4.1, 5.9, "", call(use(1000, 100))))
+	f(wantTotals(1, 0, 1, 0, "0.002"), record("a1", "r", "a", 1, 3, "429", embed(nil)), record("b1", "a1", "b", 1.1, 2.9, "429", embed(nil)),
+		record("a2", "r", "a", 4, 6, "", embed(use(1000, 0))), record("b2", "a2", "b", 4.1, 5.9, "", embed(use(1000, 0))))
+	for _, inside := range []string{"b", "z"} { // the clock of both says the same start
+		f(wantTotals(0, 1, 1, 0, "0"), record("c1", "r", "a", 1, 3, "x", tool), record(inside+"1", "c1", "b", 1, 3, "x", tool), record("c2", "r", "a", 4, 5, "", tool), record(inside+"2", "c2", "b", 4, 5, "", tool))
+		f(wantTotals(0, 1, 1, 0, "0"), record("c1", "r", "a", 1, 3, "x", tool), record(inside+"1", "r", "b", 1, 3, "x", tool), record("c2", "r", "a", 4, 5, "", tool), record(inside+"2", "r", "b", 4, 5, "", tool))
+	}
+}
+
+// Calls that look the same, at one time, each recorded by two instrumentations beside each other.
+func TestTwinsOfEqualCalls(t *testing.T) {
+	record := func(id, scope string, start, end float64, err string, in int) spec {
+		attrs := chat("openai", "two-ten", nil)
+		if in > 0 {
+			attrs = chat("openai", "two-ten", use(in, 100))
+		}
+		return spec{id: id, parent: "r", scope: scope, start: start, end: end, err: err, attrs: attrs}
+	}
+	f := func(want func(totals, []schema.Entry) string, specs ...spec) {
+		t.Helper()
+		inAnyOrder(t, want, func(b *bench) []ptrace.Traces { return batch(b, specs...) })
+	}
+	two := wantTotals(2, 0, 0, 0, "0.006")
+	f(two, record("a", "1", 1, 3, "", 1000), record("b", "1", 1, 3, "", 1000), record("c", "2", 1, 3, "", 1000), record("d", "2", 1, 3, "", 1000))
+	f(two, record("a", "1", 1, 3, "", 1000), record("b", "1", 2, 4, "", 1000), record("c", "2", 1.1, 2.9, "", 1000), record("d", "2", 2.1, 4.1, "", 1000))
+	f(two, record("a", "1", 1, 3, "", 1000), record("b", "1", 1, 3, "", 1000), record("d", "2", 1, 3, "", 1000))
+	f(wantTotals(2, 0, 0, 0, "0"), record("a", "1", 1, 3, "429", 0), record("b", "1", 1, 3, "429", 0), record("c", "2", 1, 3, "429", 0), record("d", "2", 1, 3, "429", 0))
+	// What is sent again with other counts is a twin no more, or becomes one.
+	f(wantTotals(1, 0, 0, 0, "0.003"), record("a", "1", 1, 3, "", 1000), record("c", "2", 1, 2, "", 0), record("c", "2", 1, 3, "", 1000))
+}
+
+// The requests of an SDK lie below the record whose span was the current one, not below the one that counts.
+func TestRequestsBesideTheRecord(t *testing.T) {
+	request := func(id string, start, end float64, status int) spec {
+		return spec{id: id, parent: "a", scope: "http", name: "POST", kind: ptrace.SpanKindClient, start: start, end: end, attrs: map[string]any{"http.request.method": "POST", "http.response.status_code": status, "url.full": "https://api.openai.com/v1/chat/completions"}}
+	}
+	inAnyOrder(t, wantTotals(1, 0, 0, 1, "0.003"), func(b *bench) []ptrace.Traces {
+		return batch(b, spec{id: "a", parent: "r", scope: "1", start: 1, end: 9, attrs: chat("openai", "two-ten", use(1000, 100))},
+			spec{id: "b", parent: "a", scope: "2", start: 1.1, end: 8.9, attrs: chat("openai", "two-ten", use(1000, 100))}, request("h1", 1.2, 2, 429), request("h2", 3, 8, 200))
+	})
+}
+
 // A gateway that does not know the client's trace tries again in one of its own: that is one
 // request of the client's run, tried again once, whatever else the gateway's trace has.
 func TestRetriesInAGatewaysTrace(t *testing.T) {

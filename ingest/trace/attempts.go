@@ -204,15 +204,36 @@ func (a *Assembler) hedge(t *trace, i int32, p *schema.Posting) {
 	}
 }
 
+// overRecords are the other records above a call that have no other call below them: an SDK's
+// requests are below the one whose span was the current one.
+func (t *trace) overRecords(i int32) (out []int32) {
+	if !t.lines[i].kind.ModelLike() {
+		return nil
+	}
+	records := int32(1)
+	for j := t.lines[i].up; j >= 0 && t.lines[j].passed(); j = t.lines[j].up {
+		if !t.lines[j].kind.ModelLike() {
+			continue
+		}
+		if t.lines[j].modelNear != records {
+			break
+		}
+		out = append(out, j)
+		records++
+	}
+	return out
+}
+
 // hidden is the number of attempts of a call that have no span that counts: the
 // largest of what counters and children say, never their sum.
 func (t *trace) hidden(i int32, c *schema.Call) (uint32, schema.Failure) {
 	l := &t.lines[i]
 	n, cause := c.Hidden, c.HiddenFailure
+	over := t.overRecords(i)
 	if l.role&schema.RoleNumbered != 0 && l.attempt > 1 { // those before it have spans of their own
 		n -= min(n, l.attempt-1)
 	}
-	if l.first < 0 {
+	if l.first < 0 && len(over) == 0 {
 		if n > 0 && cause == schema.NoFailure {
 			cause = schema.UnknownFailure
 		}
@@ -240,6 +261,13 @@ func (t *trace) hidden(i int32, c *schema.Call) (uint32, schema.Failure) {
 		}
 	}
 	walk(l.first)
+	for _, j := range over {
+		for k := t.lines[j].first; k >= 0; k = t.lines[k].sib {
+			if o := &t.lines[k]; o.role&schema.RoleHTTP != 0 && !o.kind.ModelLike() && len(https)+len(models) < window {
+				https = append(https, k)
+			}
+		}
+	}
 	for _, list := range [...][]int32{https, models} {
 		slices.SortFunc(list, func(x, y int32) int {
 			if before(&t.lines[x], &t.lines[y]) {

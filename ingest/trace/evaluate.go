@@ -76,7 +76,7 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 	l := &t.lines[i]
 	repeats := l.near > 0 || l.usage != schema.UsageKnown && l.modelNear > 0 || t.answers(i) > 1
 	if l.kind != schema.KindModel {
-		repeats = l.all > 0 && t.sameKindBelow(i)
+		repeats = l.modelAll > 0 && t.sameKindBelow(i, l.usage == schema.UsageKnown)
 	}
 	if repeats {
 		a.forgetJoin(t, i, c)
@@ -135,15 +135,15 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 	return stateLeaf
 }
 
-// sameKindBelow reports whether a call of the same kind with usage is nested in
+// sameKindBelow reports whether a call of the same kind, with usage or any, is nested in
 // one that is no text model: an SDK's outer and inner embedding span.
-func (t *trace) sameKindBelow(i int32) bool {
+func (t *trace) sameKindBelow(i int32, usage bool) bool {
 	kind := t.lines[i].kind
 	var look func(k int32) bool
 	look = func(k int32) bool {
 		for ; k >= 0; k = t.lines[k].sib {
 			o := &t.lines[k]
-			if o.kind == kind && o.usage == schema.UsageKnown || o.kind != schema.KindTool && look(o.first) {
+			if o.kind == kind && o.role&schema.RoleAggregate == 0 && (o.usage == schema.UsageKnown || !usage) || o.kind != schema.KindTool && look(o.first) {
 				return true
 			}
 		}
@@ -254,7 +254,7 @@ func (a *Assembler) tool(t *trace, i int32, c *schema.Call, p *schema.Posting) l
 		lo, hi := t.near(i)
 		for j := lo; j < hi; j++ {
 			o := &t.lines[j]
-			if j != i && o.args == l.args && o.target == l.target && o.callable() && before(o, l) {
+			if j != i && o.args == l.args && o.target == l.target && o.callable() && before(o, l) && !t.above(i, j) && !t.above(j, i) {
 				p.Repeats = 1
 				break
 			}
@@ -393,12 +393,17 @@ func (t *trace) outerTool(i int32) int32 {
 			break
 		}
 	}
-	// The same call id under two instrumentations.
-	if l.response != 0 {
+	// The same call id, or arguments at one time, under two instrumentations.
+	if l.response != 0 || l.args != 0 {
 		lo, hi := t.near(i)
 		for j := lo; j < hi; j++ {
 			o := &t.lines[j]
-			if j != i && o.kind == schema.KindTool && o.role&schema.RoleNotCounted == 0 && o.response == l.response && o.scope != l.scope && before(o, l) {
+			if o.kind != schema.KindTool || o.role&schema.RoleNotCounted != 0 || o.scope == l.scope || !before(o, l) {
+				continue
+			}
+			byID := l.response != 0 && o.response == l.response
+			byArgs := l.args != 0 && o.args == l.args && o.target == l.target && o.parent == l.parent && (l.response == 0 || o.response == 0) && l.within(o)
+			if byID || byArgs {
 				return j
 			}
 		}
@@ -406,16 +411,21 @@ func (t *trace) outerTool(i int32) int32 {
 	return -1
 }
 
+// within reports whether one of two lines lies in the time of the other.
+func (l *line) within(o *line) bool {
+	return l.start <= o.start && o.end <= l.end || o.start <= l.start && l.end <= o.end
+}
+
 // sameAnswer finds the line that counts instead of l: another record with the same
 // response id, or an overlapping twin of another instrumentation with the same
-// model and counts below the same parent. Lines above or below l are not meant. It is
+// model and counts below the same parent, or with none where both failed. Lines above or below l are not meant. It is
 // covered if another record of it has calls below that count instead of both.
 func (t *trace) sameAnswer(i int32) (dup int32, twin, covered bool) {
 	l := &t.lines[i]
-	if l.response == 0 && l.shape == 0 {
+	if l.response == 0 && l.shape == 0 && !l.failed() {
 		return -1, false, false
 	}
-	best := i
+	best, twins := i, false
 	lo, hi := t.near(i)
 	for j := lo; j < hi; j++ {
 		o := &t.lines[j]
@@ -423,21 +433,101 @@ func (t *trace) sameAnswer(i int32) (dup int32, twin, covered bool) {
 			continue
 		}
 		same := l.sameRecord(o)
-		byShape := !same && l.shape != 0 && o.shape == l.shape && o.scope != l.scope && o.parent == l.parent && (l.response == 0 || o.response == 0) && o.start < l.end && l.start < o.end
-		if !same && !byShape || t.above(i, j) || t.above(j, i) {
+		shaped := !same && o.scope != l.scope && l.twin(o) && l.meets(o)
+		if !same && !shaped || t.above(i, j) || t.above(j, i) {
 			continue
 		}
 		if o.near > 0 {
 			return -1, false, true
 		}
-		if t.better(j, best) {
-			best, twin = j, byShape
+		if shaped {
+			twins = true
+		} else if t.better(j, best) {
+			best = j
 		}
+	}
+	if best == i && twins {
+		best, twin = t.bestTwin(i), true
 	}
 	if best == i {
 		return -1, false, false
 	}
 	return best, twin, false
+}
+
+// twin reports whether two lines may be records of one call, or of calls that look the same:
+// equal counts of one model below one parent, or none and a failure.
+func (l *line) twin(o *line) bool {
+	if o.kind != l.kind || o.parent != l.parent || l.response != 0 && o.response != 0 && o.response != l.response {
+		return false
+	}
+	if l.shape != 0 || o.shape != 0 {
+		return l.shape == o.shape
+	}
+	return l.failed() && o.failed() && o.target == l.target
+}
+
+// failed reports whether a line tells of a failure and of no usage.
+func (l *line) failed() bool {
+	return l.failure != schema.NoFailure && l.usage != schema.UsageKnown
+}
+
+// meets reports whether twins overlap; failures, which tell less, have to lie within each other.
+func (l *line) meets(o *line) bool {
+	if l.shape == 0 {
+		return l.within(o)
+	}
+	return o.start < l.end && l.start < o.end
+}
+
+// bestTwin is the record that counts of those that two or more instrumentations made of the
+// call of line i. Calls that look the same are told apart by their order: each is one record of
+// each instrumentation, the first of one with the first of the other.
+func (t *trace) bestTwin(i int32) int32 {
+	order := t.twins(i)
+	slices.SortFunc(order, func(x, y int32) int {
+		if before(&t.lines[x], &t.lines[y]) {
+			return -1
+		}
+		return 1
+	})
+	var calls [][]int32 // records of each
+	for _, j := range order {
+		o := &t.lines[j]
+		k := slices.IndexFunc(calls, func(records []int32) bool {
+			return !slices.ContainsFunc(records, func(r int32) bool {
+				x := &t.lines[r]
+				return x.scope == o.scope || !x.twin(o)
+			}) && t.lines[records[0]].meets(o)
+		})
+		if k < 0 {
+			k = len(calls)
+			calls = append(calls, nil)
+		}
+		calls[k] = append(calls[k], j)
+	}
+	best := i
+	for _, records := range calls {
+		if slices.Contains(records, i) {
+			for _, j := range records {
+				if t.better(j, best) {
+					best = j
+				}
+			}
+		}
+	}
+	return best
+}
+
+// twins are the lines that look like line i, itself among them.
+func (t *trace) twins(i int32) (out []int32) {
+	lo, hi := t.near(i)
+	for j := lo; j < hi; j++ {
+		if o := &t.lines[j]; j == i || o.kind.ModelLike() && o.callable() && t.lines[i].twin(o) {
+			out = append(out, j)
+		}
+	}
+	return out
 }
 
 // eventSlack is how far from a call the event may lie that tells of it.
@@ -536,6 +626,9 @@ func (t *trace) better(j, i int32) bool {
 	}
 	if (x.up >= 0) != (y.up >= 0) {
 		return x.up >= 0
+	}
+	if (x.failure == schema.UnknownFailure) != (y.failure == schema.UnknownFailure) {
+		return y.failure == schema.UnknownFailure
 	}
 	return before(x, y)
 }

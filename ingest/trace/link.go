@@ -305,6 +305,14 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 		for j := l.up; j >= 0; j = t.lines[j].up {
 			if t.lines[j].kind.ModelLike() || t.lines[j].role&schema.RoleModelHost != 0 {
 				a.queue(t, j)
+				if t.lines[j].modelNear > 0 { // what counts is a record below it
+					lo, hi := t.near(i)
+					for k := lo; k < hi; k++ {
+						if t.lines[k].kind.ModelLike() && t.above(k, j) {
+							a.queue(t, k)
+						}
+					}
+				}
 				break
 			}
 		}
@@ -317,7 +325,7 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 			if j == i || !o.callable() {
 				continue
 			}
-			twin := l.response != 0 && o.response == l.response || l.shape != 0 && o.shape == l.shape
+			twin := l.response != 0 && o.response == l.response || l.shape != 0 && o.shape == l.shape || l.failure != schema.NoFailure && o.failure != schema.NoFailure && o.parent == l.parent
 			repeat := l.args != 0 && o.args == l.args && o.target == l.target
 			later := t.failures > 0 && o.start >= l.start && (o.parent == l.parent || l.kind.ModelLike())
 			opened := t.streamEnds && o.kind == l.kind && o.parent == l.parent && o.usage == schema.UsageUnknown

@@ -406,6 +406,11 @@ func (a *Assembler) merge(t *trace, i int32, c *schema.Call, res *Result) error 
 	}
 	res.Merged++
 	failed := l.failure != schema.NoFailure
+	if l.kind.ModelLike() && (l.shape != 0 || l.failed()) { // it may be one with others no more
+		for _, j := range t.twins(i) {
+			a.queue(t, j)
+		}
+	}
 	a.detach(t, i)
 	l = &t.lines[i]
 	a.describe(l, &merged)
