@@ -580,3 +580,105 @@ func TestRunOverLinks(t *testing.T) {
 		})
 	}
 }
+
+// Two records of an answer beside each other, below one of which is a third: one call.
+func TestRecordBesideNestedOnes(t *testing.T) {
+	inAnyOrder(t, wantTotals(1, 0, 0, 0, "0.003"), func(b *bench) []ptrace.Traces {
+		return batch(b,
+			spec{id: "r", end: 5},
+			spec{id: "a", parent: "r", scope: "one", start: 0, end: 3, attrs: answered("resp-1", 1000, 100)},
+			spec{id: "b", parent: "r", scope: "other", start: 0.1, end: 2.9, attrs: answered("resp-1", 1000, 100)},
+			spec{id: "g", parent: "b", scope: "gateway", start: 0.5, end: 2.5, attrs: answered("resp-1", 1000, 100)})
+	})
+}
+
+// Two instrumentations, each with a span around its own.
+func TestTwoNestedPairs(t *testing.T) {
+	for _, id := range []string{"resp-1", ""} {
+		inner := answered("resp-1", 1000, 100)
+		if id == "" {
+			inner = chat("openai", "two-ten", use(1000, 100))
+		}
+		inAnyOrder(t, wantTotals(1, 0, 0, 0, "0.003"), func(b *bench) []ptrace.Traces {
+			return batch(b,
+				spec{id: "a", parent: "r", scope: "one", start: 0, end: 3, attrs: answered("resp-1", 1000, 100)},
+				spec{id: "ai", parent: "a", scope: "one.inner", start: 0.2, end: 2.8, attrs: answered("resp-1", 1000, 100)},
+				spec{id: "b", parent: "r", scope: "other", start: 0.1, end: 2.9, attrs: answered("resp-1", 1000, 100)},
+				spec{id: "bi", parent: "b", scope: "other.inner", start: 0.3, end: 2.7, attrs: inner})
+		})
+	}
+}
+
+// Two records of an answer below two spans: whichever of these comes first, one counts.
+func TestTwinsBelowTwoParents(t *testing.T) {
+	inAnyOrder(t, wantTotals(1, 0, 0, 0, "0.003"), func(b *bench) []ptrace.Traces {
+		return batch(b,
+			spec{id: "p1", parent: "r", start: 0, end: 3},
+			spec{id: "p2", parent: "r", start: 0, end: 3},
+			spec{id: "a", parent: "p1", scope: "one", start: 0, end: 3, attrs: answered("resp-1", 1000, 100)},
+			spec{id: "b", parent: "p2", scope: "other", start: 0.1, end: 2.9, attrs: answered("resp-1", 1000, 100)})
+	})
+}
+
+// A retry is one whatever the failure, the stream and its end come with.
+func TestRetryBesideAStream(t *testing.T) {
+	stream := func(id string, closing bool, start, end float64) spec {
+		s := spec{id: id, parent: "r", name: "Chat Completion with {request_data[model]!r}", scope: "logfire.openai", version: "5", start: start, end: end, attrs: chat("openai", "two-ten", nil)}
+		if closing {
+			s.name, s.attrs = "streaming response from {request_data[model]!r} took {duration:.2f}s", answered("resp-1", 1000, 100)
+		}
+		return s
+	}
+	failed := spec{id: "f", parent: "r", start: 0, end: 0.5, err: "429", attrs: chat("openai", "two-ten", nil)}
+	specs := []spec{failed, stream("o", false, 1, 1.1), stream("e", true, 2, 2.001)}
+	inAnyOrder(t, wantTotals(1, 0, 1, 0, "0.003"), func(b *bench) []ptrace.Traces { return batch(b, specs...) })
+	inAnyOrder(t, wantTotals(1, 0, 1, 0, "0.003"), func(b *bench) []ptrace.Traces {
+		return []ptrace.Traces{b.traces("t", specs[2], specs[1], specs[0])} // in one request, as they end
+	})
+}
+
+// Twins of which one has no response id: a gateway's record in its own trace is of the same call.
+func TestTwinWithoutResponseIDAndGateway(t *testing.T) {
+	inAnyOrder(t, wantTotals(1, 0, 0, 0, "0.003"), func(b *bench) []ptrace.Traces {
+		return []ptrace.Traces{
+			b.traces("t", spec{id: "a", parent: "r", scope: "one", start: 0, end: 3, attrs: chat("openai", "two-ten", use(1000, 100))}),
+			b.traces("t", spec{id: "b", parent: "r", scope: "other", start: 0.1, end: 2.9, attrs: answered("resp-1", 1000, 100)}),
+			b.traces("gw", spec{id: "g", scope: "gateway", start: 0.5, end: 2.5, attrs: answered("resp-1", 1000, 100)})}
+	})
+}
+
+// Attempts below a tool that come after it.
+func TestHiddenAttemptsOfATool(t *testing.T) {
+	post := func(id string, start float64, status int) spec {
+		return spec{id: id, parent: "tool", name: "POST", kind: ptrace.SpanKindClient, start: start, end: start + 0.5, attrs: map[string]any{"http.request.method": "POST", "http.response.status_code": status, "url.full": "https://search.example/q"}}
+	}
+	inAnyOrder(t, wantTotals(0, 1, 0, 1, "0"), func(b *bench) []ptrace.Traces {
+		return batch(b, spec{id: "tool", parent: "r", end: 9, attrs: map[string]any{"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "research"}}, post("1", 1, 503), post("2", 2, 200))
+	})
+}
+
+// What an aggregate knows beyond its leaves is the same whatever comes with them.
+func TestResidualInAnyOrder(t *testing.T) {
+	agent := func(id, parent, scope, user string) spec {
+		s := spec{id: id, parent: parent, name: "invoke_agent", scope: scope, end: 9, attrs: map[string]any{"gen_ai.operation.name": "invoke_agent", "gen_ai.request.model": "two-ten", "gen_ai.provider.name": "openai", "gen_ai.usage.input_tokens": 5000, "gen_ai.usage.output_tokens": 500}}
+		if user != "" {
+			s.attrs["user.id"] = user
+		}
+		return s
+	}
+	leaf := func(id, parent string) spec {
+		return spec{id: id, parent: parent, start: 1, attrs: chat("openai", "two-ten", use(1000, 100))}
+	}
+	b := newBench(t, withPrices(fieldPrices), sums)
+	b.add(b.traces("t", agent("ag", "", "sum", ""), leaf("l1", "ag")))
+	b.settle()
+	b.add(b.traces("t", agent("sub", "ag", "", "ann"), leaf("l2", "sub")))
+	b.settle()
+	if s := b.totals(); s.tokens.Input != 5000 || s.model != 2 {
+		t.Fatalf("%d tokens, %d calls", s.tokens.Input, s.model)
+	}
+}
+
+func sums(_ testing.TB, o *benchOptions) { o.dialect.Emitters = sumsUp }
+
+var sumsUp = []dialect.Emitter{{Scope: "sum", Covers: "subtree"}}

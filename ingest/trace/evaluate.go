@@ -438,6 +438,9 @@ func (t *trace) sameAnswer(i int32) (dup int32, twin, covered bool) {
 			continue
 		}
 		if o.near > 0 {
+			if t.recordBelow(i, o.first) {
+				continue // that and l are compared
+			}
 			return -1, false, true
 		}
 		if shaped {
@@ -528,6 +531,20 @@ func (t *trace) twins(i int32) (out []int32) {
 		}
 	}
 	return out
+}
+
+// recordBelow reports whether a line with the response id of line i is below others, behind no tool.
+func (t *trace) recordBelow(i, k int32) bool {
+	for ; k >= 0; k = t.lines[k].sib {
+		o := &t.lines[k]
+		if k == i || o.kind == schema.KindTool {
+			continue
+		}
+		if o.kind.ModelLike() && o.callable() && o.near == 0 && t.lines[i].sameRecord(o) || t.recordBelow(i, o.first) {
+			return true
+		}
+	}
+	return false
 }
 
 // eventSlack is how far from a call the event may lie that tells of it.
@@ -623,6 +640,9 @@ func (t *trace) better(j, i int32) bool {
 	}
 	if x.cached != y.cached {
 		return x.cached
+	}
+	if (x.response != 0) != (y.response != 0) { // by which a gateway's record of it is known
+		return x.response != 0
 	}
 	if (x.up >= 0) != (y.up >= 0) {
 		return x.up >= 0

@@ -104,7 +104,7 @@ func (a *Assembler) joined(t *trace, i int32, c *schema.Call) string {
 	id, me := a.joinRef(t, i, c)
 	if !a.quiet {
 		if gone := a.joins.add(id, me); gone.start != 0 {
-			a.queueJoined(t.key.tenant, &gone)
+			a.queueJoined(t.key.tenant, &gone, stateLeaf)
 		}
 	}
 	for _, o := range *a.joins.of(id) { // a copy: a trace that is opened adds its own
@@ -113,14 +113,14 @@ func (a *Assembler) joined(t *trace, i int32, c *schema.Call) string {
 		}
 		if inner(&me, &o) {
 			if me.hit && !a.quiet {
-				a.queueJoined(t.key.tenant, &o) // it costs nothing either
+				a.queueJoined(t.key.tenant, &o, stateLeaf) // it costs nothing either
 			}
 			return o.trace.String() + "/" + o.span.String()
 		}
 		if a.quiet {
 			continue
 		}
-		a.queueJoined(t.key.tenant, &o)
+		a.queueJoined(t.key.tenant, &o, stateLeaf)
 	}
 	return ""
 }
@@ -195,10 +195,10 @@ func elsewhere(p *schema.Posting) (id schema.TraceID) {
 	return id
 }
 
-// queueJoined has the other record of a call evaluated again, if it counts.
-func (a *Assembler) queueJoined(tenant string, o *joinRef) {
+// queueJoined has the other record of a call evaluated again, if it is in the state.
+func (a *Assembler) queueJoined(tenant string, o *joinRef, state lineState) {
 	if other, err := a.open(tenant, o.trace, a.now, false); err == nil && other != nil {
-		if k := other.find(o.span, 0); k >= 0 && other.lines[k].state == stateLeaf {
+		if k := other.find(o.span, 0); k >= 0 && other.lines[k].state == state {
 			a.queue(other, k)
 		}
 	}
@@ -241,26 +241,32 @@ func (a *Assembler) rememberJoin(t *trace, i int32, c *schema.Call) {
 		id, me := a.joinRef(t, i, c)
 		a.joins.add(id, me)
 	default:
-		a.dropJoin(t, i, c)
+		a.unjoin(t, i, c)
 	}
 }
 
 // forgetJoin takes a line that does not count any more out of the index, so that
 // no other line yields to it.
 func (a *Assembler) forgetJoin(t *trace, i int32, c *schema.Call) {
-	if !a.quiet && c.ResponseID != "" {
-		a.dropJoin(t, i, c)
+	if a.quiet || c.ResponseID == "" {
+		return
+	}
+	if o := a.unjoin(t, i, c); o.start != 0 { // it may have yielded to this one
+		a.queueJoined(t.key.tenant, &o, stateElsewhere)
 	}
 }
 
-func (a *Assembler) dropJoin(t *trace, i int32, c *schema.Call) {
+// unjoin takes a line out of the index and returns what else has its id.
+func (a *Assembler) unjoin(t *trace, i int32, c *schema.Call) (other joinRef) {
 	id, me := a.joinRef(t, i, c)
 	refs := a.joins.of(id)
 	for k := range refs {
 		if refs[k].trace == me.trace && refs[k].span == me.span {
 			refs[k] = joinRef{}
+			return refs[1-k]
 		}
 	}
+	return joinRef{}
 }
 
 // inner reports whether x is the gateway's record and y the client's. It is a

@@ -119,6 +119,12 @@ func (a *Assembler) attach(t *trace, k, up int32) {
 	t.lines[up].first = k
 	a.addCounts(t, up, lk, 1)
 	a.queueTree(t, k)
+	for j := up; j >= 0 && t.failures > 0; j = t.lines[j].up { // of which attempts below it are hidden ones
+		if o := &t.lines[j]; o.kind.ModelLike() || o.kind == schema.KindTool {
+			a.queue(t, j)
+			break
+		}
+	}
 	if t.failures > 0 && (lk.modelAll > 0 || lk.kind.ModelLike()) && (t.lines[up].passed() || lk.passed()) { // what is tried again beyond it may be found now
 		lo, hi := t.near(k)
 		for j := lo; j < hi; j++ {
@@ -213,9 +219,20 @@ func (a *Assembler) stateChanged(t *trace, i int32, before, now lineState) {
 	if l.part > 0 {
 		return
 	}
-	if l.kind.ModelLike() && before != stateNew && (before == stateAggregate) != (now == stateAggregate) {
-		for k := l.first; k >= 0; k = t.lines[k].sib {
-			a.queueTree(t, k)
+	spends := func(s lineState) bool { return s == stateLeaf || s == statePromoted || s == stateElsewhere }
+	if spends(before) != spends(now) {
+		for j := l.up; j >= 0; j = t.lines[j].up { // whose residual is what lies beyond it
+			if o := &t.lines[j]; o.role&schema.RoleCoversSubtree != 0 && o.usage == schema.UsageKnown {
+				a.queue(t, j)
+			}
+		}
+	}
+	yields := func(s lineState) bool { return s == stateAggregate || s == stateDuplicate }
+	if l.kind.ModelLike() && before != stateNew && yields(before) != yields(now) {
+		if before == stateAggregate || now == stateAggregate {
+			for k := l.first; k >= 0; k = t.lines[k].sib {
+				a.queueTree(t, k)
+			}
 		}
 		lo, hi := t.near(i)
 		for j := lo; j < hi; j++ {
@@ -225,7 +242,7 @@ func (a *Assembler) stateChanged(t *trace, i int32, before, now lineState) {
 		}
 	}
 	counts := func(s lineState) bool { return s != stateDuplicate && s != stateElsewhere && s != stateAggregate }
-	attempts := t.failures > 0 && (before != stateNew || now == stateElsewhere) && counts(before) != counts(now) && l.callable()
+	attempts := t.failures > 0 && counts(before) != counts(now) && l.callable()
 	if t.parts == 0 && !attempts {
 		return
 	}
@@ -303,7 +320,7 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 	}
 	if l.up >= 0 && (l.role&(schema.RoleRefinesParent|schema.RoleHTTP) != 0 || l.kind.ModelLike()) {
 		for j := l.up; j >= 0; j = t.lines[j].up {
-			if t.lines[j].kind.ModelLike() || t.lines[j].role&schema.RoleModelHost != 0 {
+			if o := &t.lines[j]; o.kind.ModelLike() || o.kind == schema.KindTool || o.role&schema.RoleModelHost != 0 {
 				a.queue(t, j)
 				if t.lines[j].modelNear > 0 { // what counts is a record below it
 					lo, hi := t.near(i)

@@ -150,6 +150,10 @@ func (a *Assembler) restore(t *trace, version uint32, received int64, settled bo
 		i = int32(len(t.lines) - 1)
 	} else {
 		a.detach(t, i)
+		var was schema.Call
+		if t.lines[i].response != 0 && schema.DecodeCall(t.lines[i].call, &was) == nil {
+			a.unjoin(t, i, &was)
+		}
 		if t.lines[i].failure != schema.NoFailure {
 			t.failures--
 		}

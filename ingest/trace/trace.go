@@ -413,6 +413,9 @@ func (a *Assembler) merge(t *trace, i int32, c *schema.Call, res *Result) error 
 	}
 	a.detach(t, i)
 	l = &t.lines[i]
+	if l.response != 0 {
+		a.forgetJoin(t, i, &old)
+	}
 	a.describe(l, &merged)
 	l.cur = &merged
 	a.fresh = append(a.fresh, lineRef{t, i})
