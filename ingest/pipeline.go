@@ -186,6 +186,10 @@ func (p *Pipeline) identify() error {
 			return err
 		}
 		if b == nil {
+			if p.log.End() > 0 {
+				return errors.New("open local store: it is empty, while the log beside it is not: what is stored already would be stored again. " +
+					"Put back the state directory that belongs to the log; if it is lost, move the wal directory away too, and with it what ClickHouse has not got yet")
+			}
 			b = make([]byte, 16)
 			_, _ = rand.Read(b)
 			w := p.store.NewBatch()

@@ -5,7 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -431,6 +434,30 @@ func TestRecordsOfOneAnswerOverAStop(t *testing.T) {
 	}
 	f((*rig).restart)
 	f((*rig).crash)
+}
+
+// TestLogWithoutItsStore: what the log has may be stored, which only the lost store knows.
+func TestLogWithoutItsStore(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.send(chats(0, 10, nil))
+	r.drain()
+	r.close()
+	if err := os.RemoveAll(filepath.Join(r.o.Dir, "state")); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := Open(r.o); err == nil {
+		t.Error("it started")
+		_ = p.Close()
+	} else if !strings.Contains(err.Error(), "state directory") {
+		t.Error(err)
+	}
+	if err := os.RemoveAll(filepath.Join(r.o.Dir, "wal")); err != nil {
+		t.Fatal(err)
+	}
+	_ = os.RemoveAll(filepath.Join(r.o.Dir, "state"))
+	r.open()
+	r.spans(10)
 }
 
 func (r *rig) stored(name string) []byte {
