@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -93,6 +94,19 @@ func TestTruncatedParts(t *testing.T) {
 	for i := range calls {
 		if calls[i].Flags&schema.FlagTruncated == 0 {
 			t.Errorf("call %d (part %d, %s) is not marked", i, calls[i].Part, calls[i].Model)
+		}
+	}
+}
+
+// Whatever a span says of its times, start, end and duration are instants and spans of time.
+func TestTimesAddUp(t *testing.T) {
+	instants := []int64{math.MinInt64, -1, 0, 1, earliest - 1, earliest, wireReceived - 1, wireReceived, wireReceived + 1e9, wireReceived + 3600e9, math.MaxInt64 - 1, math.MaxInt64}
+	for _, start := range instants {
+		for _, end := range instants {
+			at, took, flags := times(start, end, wireReceived)
+			if took < 0 || at+took < at || at < earliest || at > wireReceived+600e9 || at != start && flags&schema.FlagClockSkew == 0 {
+				t.Errorf("from %d to %d: %d for %d, flags %d", start, end, at, took, flags)
+			}
 		}
 	}
 }
