@@ -104,6 +104,6 @@ func (p *Pipeline) Report(ctx context.Context, calls []schema.Call) error {
 		calls[i].Source = schema.SourceLimiter
 	}
 	buf := p.calls.Get().(*[]schema.Call)
-	_, err := p.take(ctx, buf, append((*buf)[:0], calls...), nil)
+	_, err := p.take(ctx, buf, append((*buf)[:0], calls...), nil, "spans")
 	return err
 }

@@ -527,7 +527,7 @@ func (p *Pipeline) Traces(ctx context.Context, from otlp.Sender, td ptrace.Trace
 	start := time.Now()
 	calls, rejected := p.reader.Load().AppendSpans((*buf)[:0], td, origin(from), start.UnixNano())
 	p.metrics.stage.WithLabelValues("dialect").Observe(time.Since(start).Seconds())
-	return p.take(ctx, buf, calls, rejected)
+	return p.take(ctx, buf, calls, rejected, "spans")
 }
 
 // Spans takes spans in from the protobuf they came in, where that is regular.
@@ -543,30 +543,40 @@ func (p *Pipeline) Spans(ctx context.Context, from otlp.Sender, request []byte) 
 		return 0, res, false, nil
 	}
 	p.metrics.stage.WithLabelValues("dialect").Observe(time.Since(start).Seconds())
-	res, err = p.take(ctx, buf, calls, rejected)
+	res, err = p.take(ctx, buf, calls, rejected, "spans")
 	return n, res, true, err
 }
 
-// Logs takes events of agent command lines in; other records are counted.
+// Logs takes events of agent command lines in and counts other records, which no full log
+// refuses.
 func (p *Pipeline) Logs(ctx context.Context, from otlp.Sender, ld plog.Logs) (otlp.Result, error) {
-	n := ld.LogRecordCount()
-	if err := p.admit(n * 600); err != nil {
-		return otlp.Result{}, err
-	}
 	buf := p.calls.Get().(*[]schema.Call)
 	calls, ignored, rejected := p.reader.Load().AppendLogs((*buf)[:0], ld, origin(from), time.Now().UnixNano())
-	p.metrics.ignored.WithLabelValues("logs").Add(float64(ignored))
-	return p.take(ctx, buf, calls, rejected)
+	if len(calls) > 0 { // the rest needs no room
+		if err := p.admit(len(calls) * 600); err != nil {
+			p.giveBack(buf, calls)
+			return otlp.Result{}, err
+		}
+	}
+	res, err := p.take(ctx, buf, calls, rejected, "log records")
+	if err == nil { // else it comes again
+		p.metrics.ignored.WithLabelValues("logs").Add(float64(ignored))
+	}
+	return res, err
 }
 
-func (p *Pipeline) take(ctx context.Context, buf *[]schema.Call, calls []schema.Call, rejected dialect.Rejected) (otlp.Result, error) {
-	defer func() {
-		clear(calls) // do not keep the request's strings
-		*buf = calls[:0]
-		if cap(calls) <= 8192 {
-			p.calls.Put(buf)
-		}
-	}()
+// giveBack keeps the memory of calls for the next request, without the request's strings.
+func (p *Pipeline) giveBack(buf *[]schema.Call, calls []schema.Call) {
+	clear(calls)
+	*buf = calls[:0]
+	if cap(calls) <= 8192 {
+		p.calls.Put(buf)
+	}
+}
+
+// take makes the calls of a request durable; what says what their records are.
+func (p *Pipeline) take(ctx context.Context, buf *[]schema.Call, calls []schema.Call, rejected dialect.Rejected, what string) (otlp.Result, error) {
+	defer p.giveBack(buf, calls)
 	if err := throttle(p, calls, func(c *schema.Call) string { return c.Tenant }); err != nil {
 		return otlp.Result{}, err
 	}
@@ -609,7 +619,7 @@ func (p *Pipeline) take(ctx context.Context, buf *[]schema.Call, calls []schema.
 	for why, n := range rejected {
 		p.metrics.rejected.WithLabelValues(why).Add(float64(n))
 	}
-	return refusal(rejected, "spans"), nil
+	return refusal(rejected, what), nil
 }
 
 // refusal says which records were not taken, and why.
@@ -661,11 +671,11 @@ func throttle[T any](p *Pipeline, records []T, tenant func(*T) string) error {
 	for i := range records {
 		spans[tenant(&records[i])]++
 	}
-	for tenant, n := range spans {
-		if wait := p.limiter.take(tenant, n, time.Now()); wait > 0 {
-			p.metrics.refused.WithLabelValues("rate").Inc()
-			return otlp.Overload{RetryAfter: wait, Throttled: true, Reason: fmt.Sprintf("tenant %s sends more than %d spans a second", tenant, p.o.TenantSpansPerSecond)}
-		}
+	now := time.Now()
+	p.limiter.forget(now)
+	if tenant, wait := p.limiter.take(spans, now); wait > 0 {
+		p.metrics.refused.WithLabelValues("rate").Inc()
+		return otlp.Overload{RetryAfter: wait, Throttled: true, Reason: fmt.Sprintf("tenant %s sends more than %d spans a second", tenant, p.o.TenantSpansPerSecond)}
 	}
 	return nil
 }

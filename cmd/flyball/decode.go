@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,8 +16,10 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -275,13 +278,13 @@ func ingestCommand(g *global) *cobra.Command {
 			return usageError{err}
 		}
 		defer conn.Close()
-		s := &sender{traces: ptraceotlp.NewGRPCClient(conn), logs: plogotlp.NewGRPCClient(conn), key: g.key}
+		s := newSender(conn, g.key)
 		for _, name := range args {
 			if err := s.file(cmd.Context(), name); err != nil {
 				return err
 			}
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d spans and log records sent, %d rejected\n", s.sent, s.rejected)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d spans, log records and metrics sent, %d rejected\n", s.sent, s.rejected)
 		if s.rejected > 0 {
 			return fmt.Errorf("%d were rejected: %s", s.rejected, s.why)
 		}
@@ -311,9 +314,14 @@ func dialOTLP(endpoint string, cfg app.Config) (string, credentials.TransportCre
 type sender struct {
 	traces         ptraceotlp.GRPCClient
 	logs           plogotlp.GRPCClient
+	metrics        pmetricotlp.GRPCClient
 	key            string
-	sent, rejected int64
+	sent, rejected int64 // of all files; what the reader of a file refused already counts in both
 	why            string
+}
+
+func newSender(conn *grpc.ClientConn, key string) *sender {
+	return &sender{traces: ptraceotlp.NewGRPCClient(conn), logs: plogotlp.NewGRPCClient(conn), metrics: pmetricotlp.NewGRPCClient(conn), key: key}
 }
 
 func (s *sender) file(ctx context.Context, name string) error {
@@ -333,7 +341,12 @@ func (s *sender) file(ctx context.Context, name string) error {
 		defer bar.Finish()
 		progress = func(n int64) { bar.SetCurrent(n) }
 	}
-	_, err = otlp.ReadFile(ctx, f, name, s, progress)
+	res, err := otlp.ReadFile(ctx, f, name, s, progress)
+	s.sent += res.Spans + res.LogRecords + res.Metrics
+	s.rejected += res.Rejected
+	if s.why == "" {
+		s.why = res.Reasons
+	}
 	return err
 }
 
@@ -345,45 +358,103 @@ func (s *sender) as(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+s.key)
 }
 
-func (s *sender) count(n int, rejected int64, why string) {
-	s.sent += int64(n)
-	if rejected > 0 {
-		s.rejected += rejected
-		s.why = why
-	}
-}
+// errTooLarge is a request that the server, or gRPC here, takes at no time.
+var errTooLarge = errors.New("the server takes no request of this size; see limits.request_bytes")
 
 // sendError keeps an overload what it is, so that the reader asks again.
 func sendError(err error) error {
-	switch c := status.Code(err); {
-	case c == codes.ResourceExhausted || c == codes.Unavailable && strings.Contains(err.Error(), "full"):
-		return otlp.Overload{RetryAfter: time.Second, Reason: err.Error()}
-	case c == codes.Unauthenticated || c == codes.PermissionDenied:
-		return fmt.Errorf("the server does not take the key (--key or FLYBALL_KEY): %s", status.Convert(err).Message())
+	st := status.Convert(err)
+	for _, d := range st.Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok {
+			return otlp.Overload{RetryAfter: info.RetryDelay.AsDuration(), Reason: st.Message()}
+		}
+	}
+	switch st.Code() {
+	case codes.ResourceExhausted:
+		return errTooLarge
+	case codes.Unauthenticated, codes.PermissionDenied:
+		return fmt.Errorf("the server does not take the key (--key or FLYBALL_KEY): %s", st.Message())
 	}
 	return fmt.Errorf("send to the server (is `flyball serve` running?): %w", err)
 }
 
-func (s *sender) Traces(ctx context.Context, _ otlp.Sender, td ptrace.Traces) (otlp.Result, error) {
-	n := td.SpanCount()
+// halves sends what is too large for one request in two. What of it was taken before
+// an error is known by its ids when it comes again.
+func halves(n int, whole error, send func(second bool) (otlp.Result, error)) (otlp.Result, error) {
+	if !errors.Is(whole, errTooLarge) || n < 2 {
+		return otlp.Result{}, whole
+	}
+	res, err := send(false)
+	if err != nil {
+		return otlp.Result{}, err
+	}
+	rest, err := send(true)
+	if err != nil {
+		return otlp.Result{}, err
+	}
+	res.Rejected += rest.Rejected
+	if res.Reasons == "" {
+		res.Reasons = rest.Reasons
+	}
+	return res, nil
+}
+
+func (s *sender) Traces(ctx context.Context, from otlp.Sender, td ptrace.Traces) (otlp.Result, error) {
 	resp, err := s.traces.Export(s.as(ctx), ptraceotlp.NewExportRequestFromTraces(td))
-	if err != nil {
-		return otlp.Result{}, sendError(err)
+	if err == nil {
+		return otlp.Result{Rejected: resp.PartialSuccess().RejectedSpans(), Reasons: resp.PartialSuccess().ErrorMessage()}, nil
 	}
-	s.count(n, resp.PartialSuccess().RejectedSpans(), resp.PartialSuccess().ErrorMessage())
-	return otlp.Result{}, nil
+	n := td.SpanCount()
+	return halves(n, sendError(err), func(second bool) (otlp.Result, error) {
+		half, i := ptrace.NewTraces(), 0
+		td.CopyTo(half)
+		half.ResourceSpans().RemoveIf(func(rs ptrace.ResourceSpans) bool {
+			rs.ScopeSpans().RemoveIf(func(ss ptrace.ScopeSpans) bool {
+				ss.Spans().RemoveIf(func(ptrace.Span) bool { i++; return (i > n/2) != second })
+				return ss.Spans().Len() == 0
+			})
+			return rs.ScopeSpans().Len() == 0
+		})
+		return s.Traces(ctx, from, half)
+	})
 }
 
-func (s *sender) Logs(ctx context.Context, _ otlp.Sender, ld plog.Logs) (otlp.Result, error) {
-	n := ld.LogRecordCount()
+func (s *sender) Logs(ctx context.Context, from otlp.Sender, ld plog.Logs) (otlp.Result, error) {
 	resp, err := s.logs.Export(s.as(ctx), plogotlp.NewExportRequestFromLogs(ld))
-	if err != nil {
-		return otlp.Result{}, sendError(err)
+	if err == nil {
+		return otlp.Result{Rejected: resp.PartialSuccess().RejectedLogRecords(), Reasons: resp.PartialSuccess().ErrorMessage()}, nil
 	}
-	s.count(n, resp.PartialSuccess().RejectedLogRecords(), resp.PartialSuccess().ErrorMessage())
-	return otlp.Result{}, nil
+	n := ld.LogRecordCount()
+	return halves(n, sendError(err), func(second bool) (otlp.Result, error) {
+		half, i := plog.NewLogs(), 0
+		ld.CopyTo(half)
+		half.ResourceLogs().RemoveIf(func(rl plog.ResourceLogs) bool {
+			rl.ScopeLogs().RemoveIf(func(sl plog.ScopeLogs) bool {
+				sl.LogRecords().RemoveIf(func(plog.LogRecord) bool { i++; return (i > n/2) != second })
+				return sl.LogRecords().Len() == 0
+			})
+			return rl.ScopeLogs().Len() == 0
+		})
+		return s.Logs(ctx, from, half)
+	})
 }
 
-func (s *sender) Metrics(context.Context, otlp.Sender, pmetric.Metrics) (otlp.Result, error) {
-	return otlp.Result{}, nil
+func (s *sender) Metrics(ctx context.Context, from otlp.Sender, md pmetric.Metrics) (otlp.Result, error) {
+	resp, err := s.metrics.Export(s.as(ctx), pmetricotlp.NewExportRequestFromMetrics(md))
+	if err == nil {
+		return otlp.Result{Rejected: resp.PartialSuccess().RejectedDataPoints(), Reasons: resp.PartialSuccess().ErrorMessage()}, nil
+	}
+	n := md.MetricCount()
+	return halves(n, sendError(err), func(second bool) (otlp.Result, error) {
+		half, i := pmetric.NewMetrics(), 0
+		md.CopyTo(half)
+		half.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool {
+			rm.ScopeMetrics().RemoveIf(func(sm pmetric.ScopeMetrics) bool {
+				sm.Metrics().RemoveIf(func(pmetric.Metric) bool { i++; return (i > n/2) != second })
+				return sm.Metrics().Len() == 0
+			})
+			return rm.ScopeMetrics().Len() == 0
+		})
+		return s.Metrics(ctx, from, half)
+	})
 }

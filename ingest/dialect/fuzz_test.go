@@ -25,7 +25,7 @@ func checkCall(t *testing.T, c *schema.Call) {
 	if c.Tokens.Reasoning > c.Tokens.Output {
 		t.Fatalf("reasoning %d is more than output %d", c.Tokens.Reasoning, c.Tokens.Output)
 	}
-	if c.Duration < 0 || c.ReportedCost < 0 || c.Tenant == "" || len(c.Name) > 128 || c.Start < earliest {
+	if c.Duration < 0 || c.Start+c.Duration < c.Start || c.ReportedCost < 0 || c.Tenant == "" || len(c.Name) > 128 || c.Start < earliest {
 		t.Fatalf("impossible call %+v", c)
 	}
 	if c.Usage == schema.UsageKnown && c.Flags&schema.FlagUsageInvalid != 0 {

@@ -58,9 +58,9 @@ func (r *Reader) AppendLogs(dst []schema.Call, ld plog.Logs, from Origin, receiv
 				c.Start, c.Duration, odd = times(at-dur, at, received)
 				c.Flags |= odd
 				rec.eventIDs(&c, lr, seen)
-				dst = append(dst, c)
-				dst = rec.readEvent(dst)
-				from.bind(dst[len(dst)-1:])
+				own := len(dst)
+				dst = rec.readEvent(append(dst, c))
+				from.bind(dst[own:])
 			}
 		}
 	}
@@ -124,8 +124,12 @@ func (rec *record) eventIDs(c *schema.Call, lr plog.LogRecord, seen map[[16]byte
 	c.Parent = schema.SpanID(lr.SpanID())
 	h := sha256.New()
 	h.Write([]byte(rec.name + "\x00" + session + "\x00"))
+	at := lr.Timestamp()
+	if at == 0 { // some SDKs set only when they saw the event
+		at = lr.ObservedTimestamp()
+	}
 	var t [8]byte
-	binary.BigEndian.PutUint64(t[:], uint64(lr.Timestamp()))
+	binary.BigEndian.PutUint64(t[:], uint64(at))
 	h.Write(t[:])
 	h.Write(c.Parent[:])
 	for name, v := range lr.Attributes().All() {

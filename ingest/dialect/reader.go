@@ -445,7 +445,7 @@ func times(start, end, received int64) (int64, int64, schema.Flags) {
 		start = received
 		flags |= schema.FlagClockSkew
 	}
-	return start, dur, flags
+	return start, min(dur, math.MaxInt64-start), flags // its end is an instant too
 }
 
 var earliest = time.Date(2015, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -94,6 +95,84 @@ func TestTruncatedParts(t *testing.T) {
 		if calls[i].Flags&schema.FlagTruncated == 0 {
 			t.Errorf("call %d (part %d, %s) is not marked", i, calls[i].Part, calls[i].Model)
 		}
+	}
+}
+
+// Whatever a span says of its times, start, end and duration are instants and spans of time.
+func TestTimesAddUp(t *testing.T) {
+	instants := []int64{math.MinInt64, -1, 0, 1, earliest - 1, earliest, wireReceived - 1, wireReceived, wireReceived + 1e9, wireReceived + 3600e9, math.MaxInt64 - 1, math.MaxInt64}
+	for _, start := range instants {
+		for _, end := range instants {
+			at, took, flags := times(start, end, wireReceived)
+			if took < 0 || at+took < at || at < earliest || at > wireReceived+600e9 || at != start && flags&schema.FlagClockSkew == 0 {
+				t.Errorf("from %d to %d: %d for %d, flags %d", start, end, at, took, flags)
+			}
+		}
+	}
+}
+
+// What a key fixes holds for every part of an event, as it does for every part of a span.
+func TestBoundParts(t *testing.T) {
+	r, err := New(Options{HashKey: []byte("k"), Attributes: map[string][]string{"user": {"user.id"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]any{"event.name": "claude_code.api_request", "gen_ai.operation.name": "chat", "model": "claude-x", "gen_ai.request.model": "claude-x", "user.id": "somebody else",
+		"gen_ai.usage.raw": `{"input_tokens":9,"output_tokens":9,"iterations":[{"type":"compaction","model":"claude-y","input_tokens":5,"output_tokens":5},{"type":"message","model":"claude-x","input_tokens":9,"output_tokens":9}]}`}
+	td, ld := ptrace.NewTraces(), plog.NewLogs()
+	sp := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans().AppendEmpty()
+	sp.SetTraceID(pcommon.TraceID{1})
+	sp.SetSpanID(pcommon.SpanID{1})
+	lr := ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty().LogRecords().AppendEmpty()
+	for _, m := range []pcommon.Map{sp.Attributes(), lr.Attributes()} {
+		if err := m.FromRaw(said); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from := Origin{Tenant: "t-1", Bound: func(id *schema.Identity) { id[schema.User] = "the key's" }}
+	calls, _ := r.AppendSpans(nil, td, from, wireReceived)
+	calls, _, _ = r.AppendLogs(calls, ld, from, wireReceived)
+	if len(calls) != 4 {
+		t.Fatalf("%d calls, want two parts of a span and two of an event", len(calls))
+	}
+	for i := range calls {
+		if got := calls[i].Identity[schema.User]; got != "the key's" {
+			t.Errorf("call %d, part %d: user %q", i, calls[i].Part, got)
+		}
+	}
+}
+
+// Two events that say the same are told apart by when they were, also where only the time at
+// which they were seen is set.
+func TestEventsAtObservedTimes(t *testing.T) {
+	r, err := New(Options{HashKey: []byte("k")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(at, seen pcommon.Timestamp) schema.Call {
+		ld := plog.NewLogs()
+		lr := ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty().LogRecords().AppendEmpty()
+		lr.SetTimestamp(at)
+		lr.SetObservedTimestamp(seen)
+		lr.Attributes().PutStr("event.name", "gemini_cli.api_response")
+		lr.Attributes().PutStr("model", "gemini-x")
+		lr.Attributes().PutInt("input_token_count", 5)
+		lr.Attributes().PutInt("output_token_count", 5)
+		calls, _, _ := r.AppendLogs(nil, ld, Origin{}, wireReceived)
+		if len(calls) != 1 {
+			t.Fatalf("%d calls", len(calls))
+		}
+		return calls[0]
+	}
+	first, again, second := read(0, wireReceived-2e9), read(0, wireReceived-2e9), read(0, wireReceived-1e9)
+	if first.Span != again.Span {
+		t.Error("an event that is sent again is another call")
+	}
+	if first.Span == second.Span {
+		t.Error("two events a second apart are one call")
+	}
+	if a, b := read(wireReceived-2e9, wireReceived-1e9), read(wireReceived-2e9, wireReceived); a.Span != b.Span {
+		t.Error("an event is another call where a relay saw it later")
 	}
 }
 

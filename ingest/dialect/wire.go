@@ -193,8 +193,13 @@ func (w *wireReader) span(b []byte) {
 	w.spans++
 	var h head
 	traceLen, spanLen := 0, 0
+	var seen uint32 // bit n: field n, of those that a span has once
 	m := message{b: b}
 	for m.next() && !w.odd {
+		if m.field <= 8 || m.field == 15 {
+			w.odd = w.odd || seen&(1<<m.field) != 0 // a decoder merges the two
+			seen |= 1 << m.field
+		}
 		switch m.field<<3 | uint32(m.wire) {
 		case 1<<3 | 2:
 			traceLen = copy(h.trace[:], m.bytes)
@@ -223,8 +228,8 @@ func (w *wireReader) span(b []byte) {
 			var t schema.TraceID
 			w.each(m.bytes, func(m *message) {
 				if m.field == 1 && m.wire == 2 {
+					w.odd = w.odd || len(m.bytes) != 0 && len(m.bytes) != len(t) || t != (schema.TraceID{})
 					copy(t[:], m.bytes)
-					w.odd = w.odd || len(m.bytes) != 0 && len(m.bytes) != len(t)
 				} else if m.field == 2 && m.wire == 2 {
 					w.odd = w.odd || len(m.bytes) != 0 && len(m.bytes) != len(schema.SpanID{})
 				}
@@ -257,17 +262,8 @@ func (w *wireReader) span(b []byte) {
 
 // attribute reads a KeyValue if a dialect knows its key.
 func (w *wireReader) attribute(f *fields, b []byte, ofSpan bool) {
-	var name, val []byte
-	m := message{b: b}
-	for m.next() {
-		switch {
-		case m.field == 1 && m.wire == 2:
-			name = m.bytes
-		case m.field == 2 && m.wire == 2:
-			val = m.bytes
-		}
-	}
-	if m.bad {
+	name, val, ok := keyValue(b)
+	if !ok {
 		w.odd = true
 		return
 	}
@@ -290,11 +286,30 @@ func (w *wireReader) attribute(f *fields, b []byte, ofSpan bool) {
 	}
 }
 
+// keyValue takes a KeyValue apart. It is not ok where it is broken or has a part twice, which
+// a decoder merges.
+func keyValue(b []byte) (name, val []byte, ok bool) {
+	m := message{b: b}
+	names, vals := 0, 0
+	for m.next() {
+		switch {
+		case m.field == 1 && m.wire == 2:
+			name = m.bytes
+			names++
+		case m.field == 2 && m.wire == 2:
+			val = m.bytes
+			vals++
+		}
+	}
+	return name, val, !m.bad && names <= 1 && vals <= 1
+}
+
 // value reads an AnyValue that is a scalar or a list of scalars.
 func (w *wireReader) value(b []byte) value {
 	var v value
 	m := message{b: b}
 	for m.next() {
+		w.odd = w.odd || v.t != valueEmpty // several at once, which a decoder merges
 		switch m.field<<3 | uint32(m.wire) {
 		case 1<<3 | 2:
 			v = value{t: valueText, s: w.text(m.bytes)}
@@ -350,15 +365,8 @@ func (w *wireReader) event(b []byte) {
 		case m.field == 2 && m.wire == 2:
 			e.name = w.text(m.bytes)
 		case m.field == 3 && m.wire == 2:
-			var name, val []byte
-			w.each(m.bytes, func(m *message) {
-				switch {
-				case m.field == 1 && m.wire == 2:
-					name = m.bytes
-				case m.field == 2 && m.wire == 2:
-					val = m.bytes
-				}
-			})
+			name, val, ok := keyValue(m.bytes)
+			w.odd = w.odd || !ok
 			switch string(name) {
 			case "exception.type", "exception.message", "retry.attempt", "attempt":
 				e.set(string(name), w.value(val))

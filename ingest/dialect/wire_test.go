@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 const wireReceived = 1_900_000_000_000_000_000
@@ -115,6 +116,43 @@ func TestWireLeavesOddRequestsAlone(t *testing.T) {
 	if sameAsPdata(t, r, []byte("\x0a\x05\xc2\x3e\x02\x12\x00")) {
 		t.Fatal("a request of an old sender was taken without its spans")
 	}
+}
+
+// What stands twice is merged by a decoder, field by field, and must not be read as its last form
+// alone: a tenant or a count would be lost.
+func TestWireLeavesRepeatedPartsAlone(t *testing.T) {
+	r, err := New(Options{HashKey: []byte("k")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := func(num protowire.Number, parts ...[]byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), bytes.Join(parts, nil))
+	}
+	text := func(num protowire.Number, s string) []byte { return msg(num, []byte(s)) }
+	number := func(num protowire.Number, n uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.VarintType), n)
+	}
+	attr := func(name string, value ...[]byte) []byte {
+		return msg(9, append([][]byte{text(1, name)}, value...)...)
+	}
+	link := func(parts ...[]byte) []byte { return msg(13, parts...) }
+	f := func(name string, want bool, parts ...[]byte) {
+		t.Helper()
+		span := append([][]byte{text(1, "0123456789abcdef"), text(2, "01234567"), attr("gen_ai.operation.name", msg(2, text(1, "chat"))), attr("gen_ai.request.model", msg(2, text(1, "gpt-4o")))}, parts...)
+		if sameAsPdata(t, r, msg(1, msg(2, msg(2, span...)))) != want {
+			t.Errorf("%s: taken: %v, want %v", name, !want, want)
+		}
+	}
+	f("nothing twice", true, text(4, "parent12"), attr("gen_ai.usage.input_tokens", msg(2, number(3, 7))), link(text(1, "fedcba9876543210")))
+	f("an attribute twice", true, attr("gen_ai.usage.input_tokens", msg(2, number(3, 7))), attr("gen_ai.usage.input_tokens", msg(2, number(3, 8))))
+	f("status twice", false, msg(15, number(3, 2)), msg(15, text(2, "429")))
+	f("a value and an empty one", false, attr("gen_ai.usage.input_tokens", msg(2, number(3, 7)), msg(2)))
+	f("a name twice", false, attr("other", text(1, "gen_ai.usage.input_tokens"), msg(2, number(3, 7))))
+	f("a value of two types", false, attr("gen_ai.usage.input_tokens", msg(2, number(3, 7), text(1, "8"))))
+	f("a list in two parts", false, attr("user.id", msg(2, msg(5, msg(1, text(1, "a"))), msg(5, msg(1, text(1, "b"))))))
+	f("a parent and an empty one", false, text(4, "parent12"), text(4, ""))
+	f("a linked trace and an empty one", false, link(text(1, "fedcba9876543210"), text(1, "")))
+	f("an event's value twice", false, msg(11, text(2, "retry"), msg(3, text(1, "attempt"), msg(2, number(3, 7)), msg(2))))
 }
 
 func FuzzWire(f *testing.F) {

@@ -109,7 +109,7 @@ func (p *payload) unmarshal(enc format, body []byte) error {
 		if enc == jsonText {
 			td, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(body)
 			p.traces = td
-			return err
+			return withoutContent(err)
 		}
 		req := ptraceotlp.NewExportRequest()
 		err := req.UnmarshalProto(body)
@@ -119,7 +119,7 @@ func (p *payload) unmarshal(enc format, body []byte) error {
 		if enc == jsonText {
 			ld, err := (&plog.JSONUnmarshaler{}).UnmarshalLogs(body)
 			p.logs = ld
-			return err
+			return withoutContent(err)
 		}
 		req := plogotlp.NewExportRequest()
 		err := req.UnmarshalProto(body)
@@ -129,7 +129,7 @@ func (p *payload) unmarshal(enc format, body []byte) error {
 		if enc == jsonText {
 			md, err := (&pmetric.JSONUnmarshaler{}).UnmarshalMetrics(body)
 			p.metrics = md
-			return err
+			return withoutContent(err)
 		}
 		req := pmetricotlp.NewExportRequest()
 		err := req.UnmarshalProto(body)

@@ -119,6 +119,9 @@ func TestJSONEnumsAndUnknownFields(t *testing.T) {
 	f(`"kind":"client","status":{"code":"Error"}`, ptrace.SpanKindClient, ptrace.StatusCodeError)
 	f(`"kind":"span_kind_server","status":{"code":"OK"}`, ptrace.SpanKindServer, ptrace.StatusCodeOk)
 	f(`"":1,"kind":3`, ptrace.SpanKindClient, 0)
+	f(`"kind":"3","status":{"code":"2"}`, ptrace.SpanKindClient, ptrace.StatusCodeError)
+	f(`"kind":3.0,"status":{"code":2e0}`, ptrace.SpanKindClient, ptrace.StatusCodeError)
+	f(`"kind":3,"droppedAttributesCount":5.0,"droppedEventsCount":1e2,"dropped_links_count":"3.0"`, ptrace.SpanKindClient, 0)
 
 	p := mustDecode(t, jsonText, jsonRequest(`{"trace_id":"`+goodTrace+`","span_id":"`+goodSpan+`"}`), 1)
 	if p.rejects.total() != 0 {
@@ -127,6 +130,34 @@ func TestJSONEnumsAndUnknownFields(t *testing.T) {
 	p = mustDecode(t, jsonText, jsonRequest(jsonSpan(`"kind":"SPAN_KIND_NEW"`), jsonSpan("")), 2)
 	if p.rejects.n[reasonUndecodable] != 1 {
 		t.Errorf("unknown enum name: %s", p.rejects.text(traces))
+	}
+}
+
+// What a request says of a person must not get into the service's log by way of a decoder's
+// complaint, which names the place instead.
+func TestRejectionQuotesNoContent(t *testing.T) {
+	f := func(more string, words ...string) {
+		t.Helper()
+		p := mustDecode(t, jsonText, jsonRequest(jsonSpan(more), jsonSpan("")), 2)
+		text := p.rejects.text(traces)
+		if p.rejects.n[reasonUndecodable] != 1 || strings.Contains(text, "secret") {
+			t.Errorf("%s: %s", more, text)
+		}
+		for _, w := range words {
+			if !strings.Contains(text, w) {
+				t.Errorf("%s: %q lacks %q", more, text, w)
+			}
+		}
+	}
+	f(`"attributes":[{"key":"prompt","value":{"stringValue":"a secret"}},{"key":"n","value":{"intValue":"x"}}]`, "attribute n: ", "invalid syntax")
+	f(`"attributes":[{"key":"n","value":{"intValue":"a \"secret\": 5"}}]`, "attribute n: ", "invalid syntax")
+	f(`"attributes":[{"key":"n","value":{"doubleValue":"a secret"}}]`, "attribute n: ")
+	f(`"attributes":[{"key":"prompt","value":{"stringValue":"a secret \x"}}]`, "attribute prompt: ", "escape")
+	f(`"attributes":{"prompt":"a secret"}`, "attributes: ")
+	f(`"startTimeUnixNano":"a secret"`, "startTimeUnixNano: ")
+	f(`"kind":"a secret"`, "kind: ")
+	if _, err := decode(traces, jsonText, []byte(`{"resourceSpans":[{"scopeSpans":"a secret"}]}`)); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("the whole request: %v", err)
 	}
 }
 
@@ -173,6 +204,13 @@ func TestOneBadValueCostsOnlyItself(t *testing.T) {
 	f("words", `{"intValue":"many"}`, 1, "")
 	f("object in a string", `{"stringValue":{"a":1}}`, 1, "")
 	f("bad base64", `{"bytesValue":"*"}`, 1, "")
+	f("base64", `{"bytesValue":"/+8="}`, 0, "Bytes /+8=")
+	f("base64 without padding", `{"bytesValue":"/+8"}`, 0, "Bytes /+8=")
+	f("base64 for URLs", `{"bytes_value":"_-8"}`, 0, "Bytes /+8=")
+	f("base64 with an escape, beside what is odd", `{"bytesValue":"\/+8"}`, 0, "Bytes /+8=")
+	f("null bytes", `{"bytesValue":null}`, 0, "Empty ")
+	f("double over max", `{"doubleValue":1e999}`, 0, "Empty ")
+	f("negative double over max", `{"doubleValue":-1e999}`, 0, "Empty ")
 	f("raw control character", "{\"stringValue\":\"a\nb\"}", 0, "Str a\nb")
 	f("bad escape", `{"stringValue":"\q"}`, 1, "")
 

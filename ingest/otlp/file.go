@@ -133,9 +133,12 @@ func (f *fileReader) run(ctx context.Context) error {
 }
 
 // beginsDocument reports whether white space and a bracket come next. A protobuf request begins with a newline's byte
-// too, but cannot go on like that: what follows is a length, and a bracket behind a length that is white space would be
-// the length of a part that is longer than the whole.
+// too, and goes on with a length: one of 123 is a bracket. A bracket further on, behind a length that is white space,
+// would be the length of a part that is longer than the whole.
 func (f *fileReader) beginsDocument() bool {
+	if head, _ := f.src.Peek(2 + '{'); len(head) == 2+'{' && head[0] == '\n' && head[1] == '{' && isResource(head[2:]) {
+		return false
+	}
 	for n := 64; ; n *= 2 {
 		head, err := f.src.Peek(n)
 		if i := skipSpace(head, 0); i < len(head) {
@@ -145,6 +148,19 @@ func (f *fileReader) beginsDocument() bool {
 			return true // nothing but white space, or too much of it
 		}
 	}
+}
+
+// isResource reports whether b is a ResourceSpans, ResourceLogs or ResourceMetrics, as no text of JSON is.
+func isResource(b []byte) bool {
+	return eachField(b, func(num protowire.Number, typ protowire.Type, _, value []byte) error {
+		if typ != protowire.BytesType || num != 1 && num != fieldScopes && num != 3 && num != fieldDeprecated {
+			return errors.New("no field of it")
+		}
+		if num == 3 { // the schema's URL
+			return nil
+		}
+		return eachField(value, func(protowire.Number, protowire.Type, []byte, []byte) error { return nil })
+	}) == nil
 }
 
 // fail makes an error that names the place.

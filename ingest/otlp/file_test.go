@@ -74,6 +74,35 @@ func TestReadFile(t *testing.T) {
 	f("large lines", bytes.Repeat(append(jsonOf(t, testTraces(200, 15)), '\n'), 5), 1000)
 }
 
+// A request in protobuf whose first part is as long as a bracket's code begins like JSON behind
+// an empty line.
+func TestReadFileTellsProtobufFromJSON(t *testing.T) {
+	found := false
+	for pad := range 120 {
+		td := testTraces(1, 0)
+		td.ResourceSpans().At(0).Resource().Attributes().PutStr("p", strings.Repeat("p", pad))
+		td.ResourceSpans().AppendEmpty()
+		pb := protoOf(t, td)
+		found = found || pb[0] == '\n' && pb[1] == '{'
+		s := &sink{}
+		if _, err := ReadFile(context.Background(), bytes.NewReader(pb), "x", s, nil); err != nil || s.spans != 1 {
+			t.Errorf("%d bytes: %d spans, %v", pb[1], s.spans, err)
+		}
+	}
+	if !found {
+		t.Error("no part was of that length")
+	}
+	for _, white := range []string{"\n", "\n \n\t"} {
+		for _, inner := range []string{"", "\n", "\n  ", "\n\t", "\n\n\n\n", " "} {
+			js := white + "{" + inner + string(jsonOf(t, testTraces(1, 0))[1:])
+			s := &sink{}
+			if _, err := ReadFile(context.Background(), strings.NewReader(js), "x", s, nil); err != nil || s.spans != 1 {
+				t.Errorf("%q: %d spans, %v", js[:12], s.spans, err)
+			}
+		}
+	}
+}
+
 func TestReadFileSignals(t *testing.T) {
 	ld := plog.NewLogs()
 	rec := ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty().LogRecords().AppendEmpty()

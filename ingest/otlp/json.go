@@ -2,6 +2,7 @@ package otlp
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -238,8 +239,11 @@ func eachElement(b []byte, i int, f func(value []byte) error) error {
 func plainValue(key string, value []byte) (string, bool) {
 	switch key {
 	case "intValue", "int_value", "asInt", "as_int", "startTimeUnixNano", "start_time_unix_nano", "endTimeUnixNano", "end_time_unix_nano",
-		"timeUnixNano", "time_unix_nano", "observedTimeUnixNano", "observed_time_unix_nano", "count", "flags":
+		"timeUnixNano", "time_unix_nano", "observedTimeUnixNano", "observed_time_unix_nano", "count", "flags",
+		"droppedAttributesCount", "dropped_attributes_count", "droppedEventsCount", "dropped_events_count", "droppedLinksCount", "dropped_links_count":
 		return plainInteger(value)
+	case "bytesValue", "bytes_value":
+		return plainBytes(value)
 	case "kind":
 		return plainEnum(value, "SPAN_KIND_", "UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 	case "code":
@@ -270,8 +274,12 @@ func plainInteger(value []byte) (string, bool) {
 
 // noInteger reads a number that stands as an attribute's integer and is none, or is too large for one: languages
 // whose numbers are all floats write what has no fraction as an integer, whatever its size. It is infinite where it
-// is too large for a float as well.
+// is too large for a float as well, wherever it stands.
 func noInteger(key string, value []byte) (float64, bool) {
+	if key == "doubleValue" || key == "double_value" {
+		f, err := strconv.ParseFloat(string(value), 64)
+		return f, errors.Is(err, strconv.ErrRange)
+	}
 	if key != "intValue" && key != "int_value" {
 		return 0, false
 	}
@@ -290,16 +298,42 @@ func noInteger(key string, value []byte) (float64, bool) {
 }
 
 func plainEnum(value []byte, prefix string, names ...string) (string, bool) {
-	if len(value) < 2 || value[0] != '"' {
+	if value[0] == '{' || value[0] == '[' {
 		return "", false
 	}
-	name := strings.TrimPrefix(strings.ToUpper(string(value[1:len(value)-1])), prefix)
+	text := strings.Trim(string(value), `"`)
+	name := strings.TrimPrefix(strings.ToUpper(text), prefix)
 	for i, n := range names {
 		if n == name {
 			return strconv.Itoa(i), true
 		}
 	}
+	if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 && n == math.Trunc(n) && n < float64(len(names)) {
+		return strconv.Itoa(int(n)), true
+	}
 	return "", false
+}
+
+func plainBytes(value []byte) (string, bool) {
+	text := strings.TrimRight(strings.Trim(string(value), `"`), "=")
+	b, err := base64.RawStdEncoding.DecodeString(strings.NewReplacer("-", "+", "_", "/", `\/`, "/").Replace(text))
+	return `"` + base64.StdEncoding.EncodeToString(b) + `"`, err == nil && value[0] == '"'
+}
+
+// withoutContent is an error of pdata's decoder without what it quotes of the request: that may be a prompt, and the
+// error is logged.
+func withoutContent(err error) error {
+	if err == nil {
+		return nil
+	}
+	text, _, _ := strings.Cut(err.Error(), ", error found in #")
+	if before, rest, ok := strings.Cut(text, `parsing "`); ok {
+		text = strings.TrimRight(before, " ")
+		if i := strings.LastIndex(rest, `": `); i >= 0 {
+			text += " " + rest[i+len(`": `):]
+		}
+	}
+	return errors.New(text)
 }
 
 // scrub appends a value to dst in the form that pdata's decoder reads as the sender meant it. A member that is null or

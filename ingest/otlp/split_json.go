@@ -3,6 +3,8 @@ package otlp
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -179,6 +181,11 @@ func (w *jsonSplit) items(value []byte) error {
 		w.one = append(w.one, `]}]}]}`...)
 		if err := try(w.p.sig, jsonText, w.one); err != nil {
 			why, detail := jsonBlame(w.p.sig, el, err)
+			if w.p.rejects.n[why] > 0 {
+				detail = "" // only the first is told
+			} else if detail != "" {
+				detail = w.culprit(before, el) + detail
+			}
 			w.p.rejects.add(why, w.position, detail)
 			return nil
 		}
@@ -187,6 +194,41 @@ func (w *jsonSplit) items(value []byte) error {
 		w.p.kept = append(w.p.kept, w.position)
 		return nil
 	})
+}
+
+// culprit names the first member of an item that does not decode by itself, or its attribute.
+func (w *jsonSplit) culprit(before string, el []byte) (name string) {
+	if el[0] != '{' {
+		return ""
+	}
+	found := errors.New("found")
+	decodes := func(item string) bool {
+		w.one = append(scrub(append(w.one[:0], before...), []byte(item)), `]}]}]}`...)
+		return try(w.p.sig, jsonText, w.one) == nil
+	}
+	_ = eachMember(el, 0, func(key string, raw, value []byte) error {
+		if decodes(`{` + string(raw) + `:` + string(value) + `}`) {
+			return nil
+		}
+		name = truncate(key, 64) + ": "
+		if key == "attributes" && value[0] == '[' {
+			_ = eachElement(value, 0, func(attr []byte) error {
+				if attr[0] != '{' || decodes(`{"attributes":[`+string(attr)+`]}`) {
+					return nil
+				}
+				return eachMember(attr, 0, func(key string, _, value []byte) error {
+					var s string
+					if key != "key" || json.Unmarshal(value, &s) != nil {
+						return nil
+					}
+					name = "attribute " + truncate(s, 64) + ": "
+					return found
+				})
+			})
+		}
+		return found
+	})
+	return name
 }
 
 // jsonBlame says what is wrong with an item that pdata refused.
