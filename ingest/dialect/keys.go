@@ -138,9 +138,12 @@ const (
 	kBareOutput
 	kBareRead
 	kBareCreation
+	kBareWrite5m
+	kBareWrite1h
 	kCodexInput
 	kCodexOutput
 	kCodexCached
+	kCodexWrite
 	kCodexReasoning
 	kGeminiCached
 	kGeminiThoughts
@@ -381,8 +384,8 @@ var keyNames = [numKeys]string{
 	kAIRead: "ai.usage.cachedInputTokens", kAIReadDetail: "ai.usage.inputTokenDetails.cacheReadTokens", kAIWriteDetail: "ai.usage.inputTokenDetails.cacheWriteTokens", kAINoCache: "ai.usage.inputTokenDetails.noCacheTokens",
 	kAIReasoning: "ai.usage.reasoningTokens", kAIReasoningDetail: "ai.usage.outputTokenDetails.reasoningTokens", kAITotal: "ai.usage.totalTokens", kAITokens: "ai.usage.tokens",
 
-	kBareInput: "input_tokens", kBareOutput: "output_tokens", kBareRead: "cache_read_tokens", kBareCreation: "cache_creation_tokens",
-	kCodexInput: "input_token_count", kCodexOutput: "output_token_count", kCodexCached: "cached_token_count", kCodexReasoning: "reasoning_token_count",
+	kBareInput: "input_tokens", kBareOutput: "output_tokens", kBareRead: "cache_read_tokens", kBareCreation: "cache_creation_tokens", kBareWrite5m: "cache_creation_5m_tokens", kBareWrite1h: "cache_creation_1h_tokens",
+	kCodexInput: "input_token_count", kCodexOutput: "output_token_count", kCodexCached: "cached_token_count", kCodexWrite: "cache_write_token_count", kCodexReasoning: "reasoning_token_count",
 	kGeminiCached: "cached_content_token_count", kGeminiThoughts: "thoughts_token_count", kGeminiTool: "tool_token_count", kGeminiTotal: "total_token_count",
 
 	kUsage: "gen_ai.usage", kUsageRaw: "gen_ai.usage.raw", kLiteLLMUsage: "metadata.usage_object", kAIProviderMetadata: "ai.response.providerMetadata", kADKResponse: "gcp.vertex.agent.llm_response", kLangfuseUsage: "langfuse.observation.usage_details", kLangfuseCost: "langfuse.observation.cost_details",

@@ -77,7 +77,7 @@ func (rec *record) model(c *schema.Call) {
 		c.ResponseID = rec.cut(rec.rawID, 128)
 	}
 	c.AltResponseID = rec.cut(rec.first(requestIDs), 128)
-	if strings.HasPrefix(c.ResponseID, "req_") && c.AltResponseID == "" { // a request id under the response's name
+	if strings.HasPrefix(c.ResponseID, "req_") && (c.AltResponseID == "" || c.AltResponseID == c.ResponseID) { // a request id under the response's name
 		c.ResponseID, c.AltResponseID = "", c.ResponseID
 	}
 	if c.ServiceTier = rec.cut(tierName(rec.first(servedTier)), 32); c.ServiceTier == "" {

@@ -204,4 +204,25 @@ export const SETUPS = [
     packages: ['langfuse', 'openai'],
     comment: 'As version 3: usage details pass the shape of the API on, inclusive. Metadata values are JSON texts ("acme" in quotes).',
   },
+  {
+    name: 'gemini-cli', file: 'cli.mjs', logs: true, vars: { CLI: 'gemini' }, scenarios: each('gemini', 'plain', 'cached', 'smallcache', 'reasoning', 'tools', 'retry-429'),
+    packages: ['@google/gemini-cli'],
+    comment: 'Usage is in the log event gemini_cli.api_response, which lies in no trace; api_error and tool_call lie in a trace of that one call. The spans llm_call and tool_call tell of the same calls, have no counts and are sent also with traces off. Thoughts and tool-use prompts stand beside output and input. The event gen_ai.client.inference.operation.details repeats input and output, without cache and thoughts. Each attempt has an event. The response id is only in that event. service.version is that of Node.',
+  },
+  {
+    name: 'claude-code', file: 'cli.mjs', logs: true, vars: { CLI: 'claude' }, scenarios: each('anthropic', 'plain', 'cached', 'smallcache', 'reasoning', 'tools', 'tenant', ...FAILING),
+    packages: ['@anthropic-ai/claude-code'],
+    comment: 'Log events alone, in no trace. Input leaves the cache out; the written part is split by lifetime. Reasoning is lost. An attempt that failed and was tried again has no event, also in the number of attempts: retries are invisible.',
+    comments: { 'anthropic-always-429': 'Two tries again are allowed, not the ten of the default.' },
+  },
+  {
+    name: 'claude-code-traces', file: 'cli.mjs', logs: true, vars: { CLI: 'claude', TRACES: '1' }, scenarios: each('anthropic', 'cached', 'tools', 'retry-429'),
+    packages: ['@anthropic-ai/claude-code'],
+    comment: 'With its traces the events lie in the trace of the interaction, and claude_code.llm_request is a second record of each call: request_id is on both. The span counts the attempts; its written cache has no lifetime, that of the event has.',
+  },
+  {
+    name: 'codex', file: 'cli.mjs', logs: true, vars: { CLI: 'codex' }, scenarios: each('responses', 'plain', 'cached', 'cachewrite', 'reasoning', 'tools', ...FAILING),
+    packages: ['@openai/codex'],
+    comment: 'Log events alone, in no trace and without a time of their own: only observed and event.timestamp tell it. The end of the stream and its counts are two events codex.sse_event of kind response.completed. Input contains the cache; tool_token_count is the total. Each attempt has an event; a run that ends in an error exports nothing. The model is the one that was asked for. No response id. The spans of its trace_exporter, hundreds for a turn, have the counts on handle_responses, which names no model; they are not recorded.',
+  },
 ];
