@@ -34,10 +34,13 @@ const providerURL = `http://127.0.0.1:${provider.address().port}`;
 let running;
 for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => { running?.kill('SIGKILL'); process.exit(1); });
 
+// Packages that would bring thousands into one tree are installed apart.
+const jsDir = (setup) => (setup.env ? `js-${setup.env}` : 'js');
+
 function run(setup, scenario) {
   const js = setup.file.endsWith('.mjs');
   const command = js ? process.execPath : join(cache, `py-${setup.env}`, 'bin', 'python');
-  const file = js ? join(cache, 'js', setup.file) : join(here, 'py', setup.file);
+  const file = js ? join(cache, jsDir(setup), setup.file) : join(here, 'py', setup.file);
   const env = {
     PATH: process.env.PATH, HOME: process.env.HOME, LANG: 'C.UTF-8', PYTHONDONTWRITEBYTECODE: '1',
     OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${recorder.port}`, LANGSMITH_ENDPOINT: `http://127.0.0.1:${recorder.port}`,
@@ -59,7 +62,7 @@ function run(setup, scenario) {
 
 function versions(setup) {
   return Object.fromEntries(setup.packages.map((name) => [name, setup.file.endsWith('.mjs')
-    ? JSON.parse(readFileSync(join(cache, 'js', 'node_modules', name, 'package.json'))).version
+    ? JSON.parse(readFileSync(join(cache, jsDir(setup), 'node_modules', name, 'package.json'))).version
     : readFileSync(join(here, 'py', `requirements-${setup.env}.txt`), 'utf8').match(new RegExp(`^${name}==(\\S+)`, 'm'))[1]])
     .map(([name, version]) => [setup.names?.[name] ?? name, version]));
 }

@@ -18,6 +18,7 @@ const CONTENT = [
   /^gen_ai\.tool\.definitions$/, /^(gen_ai|llm)\.(request|response)\.(functions|tools)/, /(?<!^(exception|error)\.|status_)messages?(\.\d+\..*)?$/, /^ai\.(prompt|response\.(text|object|toolCalls|reasoning|files|msg|content)|toolCall\.(args|result)|values?|embeddings?|request\.body|response\.body)/,
   /^traceloop\.entity\.(input|output)$/, /^langfuse\.(observation|trace)\.(input|output)$/, /^(all_messages|pydantic_ai\.all_messages|final_result|tool_arguments|tool_response|model_request_parameters|request_data|response_data|events)(_events)?$/,
   /^tool\.(parameters|description|json_schema)$/, /^llm\.(tools|prompts|choices)/, /^(embedding\.(text|vector|embeddings)|document\.)/, /^llm\.\w+\.(messages|input|choices|output|content|tools)$/, /^(system_prompt|content|message|text|tool_calls?|tool_result)$/,
+  /^genkit:(input|output)$/, /^mastra\.\w+\.(input|output)$/,
   // Agent command lines.
   /^(prompt|request_text|response_text|function_args|tool_parameters|tool_input|arguments|output|reasoning|user_prompt|phases|new_context)$/,
 ];
