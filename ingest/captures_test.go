@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/flyball/flyball/schema"
@@ -21,6 +22,42 @@ type bill struct {
 		ID, Provider, Model string
 		Tokens              map[string]uint64
 	}
+}
+
+// captured calls spans or logs with each request of a capture.
+func captured(t *testing.T, file string, spans func(ptrace.Traces), logs func(plog.Logs)) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), `{"resourceLogs"`) {
+			ld, err := (&plog.JSONUnmarshaler{}).UnmarshalLogs(lines.Bytes())
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			logs(ld)
+			continue
+		}
+		td, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(lines.Bytes())
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		spans(td)
+	}
+}
+
+func firstSpan(td ptrace.Traces) int64 {
+	return int64(td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).EndTimestamp())
+}
+
+func firstLog(ld plog.Logs) int64 {
+	r := ld.ResourceLogs().At(0).ScopeLogs().At(0).LogRecords().At(0)
+	return int64(max(r.Timestamp(), r.ObservedTimestamp()))
 }
 
 // TestCaptures reads what real instrumentations sent against a scripted provider
@@ -37,25 +74,21 @@ func TestCaptures(t *testing.T) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".jsonl")
 		b := newBench(t)
-		f, err := os.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(f)
-		lines.Buffer(nil, 16<<20)
 		first := int64(0)
-		for lines.Scan() {
-			td, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(lines.Bytes())
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
+		captured(t, file, func(td ptrace.Traces) {
 			if first == 0 {
-				first = int64(td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).EndTimestamp())
+				first = firstSpan(td)
 			}
 			b.now = max(b.now, first+1e9)
 			b.add(td)
-		}
-		_ = f.Close()
+		}, func(ld plog.Logs) {
+			if first == 0 {
+				first = firstLog(ld)
+			}
+			b.now = max(b.now, first+1e9)
+			calls, _, _ := b.reader.AppendLogs(nil, ld, b.from, b.now)
+			b.calls(calls)
+		})
 		b.settle()
 		data, err := os.ReadFile(strings.TrimSuffix(file, ".jsonl") + ".bill.json")
 		if err != nil {

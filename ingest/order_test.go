@@ -1,15 +1,14 @@
 package ingest
 
 import (
-	"bufio"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"sort"
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/flyball/flyball/schema"
@@ -18,24 +17,18 @@ import (
 // captureCalls are the calls of one recorded scenario, as the dialects read them.
 func captureCalls(t *testing.T, b *bench, file string) []schema.Call {
 	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 16<<20)
 	var calls []schema.Call
-	for lines.Scan() {
-		td, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(lines.Bytes())
-		if err != nil {
-			t.Fatal(err)
-		}
+	captured(t, file, func(td ptrace.Traces) {
 		if len(calls) == 0 {
-			b.now = int64(td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).EndTimestamp()) + 1e9
+			b.now = firstSpan(td) + 1e9
 		}
 		calls, _ = b.reader.AppendSpans(calls, td, b.from, b.now)
-	}
+	}, func(ld plog.Logs) {
+		if len(calls) == 0 {
+			b.now = firstLog(ld) + 1e9
+		}
+		calls, _, _ = b.reader.AppendLogs(calls, ld, b.from, b.now)
+	})
 	return calls
 }
 

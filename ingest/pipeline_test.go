@@ -446,6 +446,7 @@ func TestLogWithoutItsStore(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(r.o.Dir, "state")); err != nil {
 		t.Fatal(err)
 	}
+	r.o.Registerer = prometheus.NewRegistry()
 	if p, err := Open(r.o); err == nil {
 		t.Error("it started")
 		_ = p.Close()

@@ -1,16 +1,16 @@
 package ingest
 
 import (
-	"bufio"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/flyball/flyball/ingest/otlp"
 	"github.com/flyball/flyball/ingest/price"
 )
 
@@ -22,24 +22,19 @@ func (r *rig) sendCaptures() {
 		r.t.Fatal("no captures", err)
 	}
 	for _, file := range files {
-		f, err := os.Open(file)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		lines := bufio.NewScanner(f)
-		lines.Buffer(nil, 16<<20)
-		for lines.Scan() {
-			td, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(lines.Bytes())
-			if err != nil {
-				r.t.Fatal(file, err)
-			}
-			r.send(td)
-		}
-		_ = f.Close()
+		captured(r.t, file, r.send, r.sendLogs)
 	}
 	r.send(rawAnswer())
 	time.Sleep(3 * r.o.Settle)
 	r.drain()
+}
+
+func (r *rig) sendLogs(ld plog.Logs) {
+	r.t.Helper()
+	res, err := r.p.Logs(r.t.Context(), otlp.Sender{Local: true}, ld)
+	if err != nil || res.Rejected > 0 {
+		r.t.Fatal(res, err)
+	}
 }
 
 // rawAnswer is a call whose searches and tier only the provider's own answer,

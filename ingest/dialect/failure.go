@@ -33,7 +33,7 @@ func (rec *record) failure(c *schema.Call) {
 	}
 	if !failed {
 		// content_filter and error are outcomes, not errors, to most emitters.
-		switch finish := strings.ToLower(rec.first([]key{kFinishReasons, kFinishReason, kAIFinish})); {
+		switch finish := strings.Trim(strings.ToLower(rec.first([]key{kFinishReasons, kFinishReason, kAIFinish})), `[]"`); {
 		case strings.Contains(finish, "content_filter"), strings.Contains(finish, "content-filter"), strings.Contains(finish, "refusal"), strings.HasPrefix(finish, "blocked_"), finish == "safety":
 			c.Failure = schema.Refused
 		case finish == "error":

@@ -16,6 +16,7 @@ const (
 	kLLMRequestType
 	kLangsmithKind
 	kGenkitSubtype
+	kGenkitName
 	kMCPMethod
 	kSpanType
 	kEventName
@@ -138,9 +139,12 @@ const (
 	kBareOutput
 	kBareRead
 	kBareCreation
+	kBareWrite5m
+	kBareWrite1h
 	kCodexInput
 	kCodexOutput
 	kCodexCached
+	kCodexWrite
 	kCodexReasoning
 	kGeminiCached
 	kGeminiThoughts
@@ -159,6 +163,7 @@ const (
 	kInputDetails
 	kOutputDetails
 	kMastraBody
+	kGenkitOutput
 	kResponseData
 	// reported cost
 	kCostOperation
@@ -179,6 +184,8 @@ const (
 	kEndUser
 	kLangfuseUser
 	kAIUser
+	kMastraUser
+	kMastraSession
 	kLLMUser
 	kGenAIRequestUser
 	kGenAIUser
@@ -345,7 +352,7 @@ const firstWords = kInputWords
 var keyNames = [numKeys]string{
 	kOperation: "gen_ai.operation.name", kOIKind: "openinference.span.kind", kAIOperation: "ai.operationId", kOperationNameLegacy: "operation.name",
 	kLangfuseType: "langfuse.observation.type", kTraceloopKind: "traceloop.span.kind", kLLMRequestType: "llm.request.type", kLangsmithKind: "langsmith.span.kind",
-	kGenkitSubtype: "genkit:metadata:subtype", kMCPMethod: "mcp.method.name", kSpanType: "span.type", kEventName: "event.name", kEventKind: "event.kind",
+	kGenkitSubtype: "genkit:metadata:subtype", kGenkitName: "genkit:name", kMCPMethod: "mcp.method.name", kSpanType: "span.type", kEventName: "event.name", kEventKind: "event.kind",
 	kLiteLLMCallType: "litellm.call_type", kOutputType: "gen_ai.output.type", kSentryOp: "sentry.op", kOpenLITOperation: "gen_ai.type",
 
 	kProvider: "gen_ai.provider.name", kSystem: "gen_ai.system", kOIProvider: "llm.provider", kOISystem: "llm.system", kAIProvider: "ai.model.provider",
@@ -381,19 +388,19 @@ var keyNames = [numKeys]string{
 	kAIRead: "ai.usage.cachedInputTokens", kAIReadDetail: "ai.usage.inputTokenDetails.cacheReadTokens", kAIWriteDetail: "ai.usage.inputTokenDetails.cacheWriteTokens", kAINoCache: "ai.usage.inputTokenDetails.noCacheTokens",
 	kAIReasoning: "ai.usage.reasoningTokens", kAIReasoningDetail: "ai.usage.outputTokenDetails.reasoningTokens", kAITotal: "ai.usage.totalTokens", kAITokens: "ai.usage.tokens",
 
-	kBareInput: "input_tokens", kBareOutput: "output_tokens", kBareRead: "cache_read_tokens", kBareCreation: "cache_creation_tokens",
-	kCodexInput: "input_token_count", kCodexOutput: "output_token_count", kCodexCached: "cached_token_count", kCodexReasoning: "reasoning_token_count",
+	kBareInput: "input_tokens", kBareOutput: "output_tokens", kBareRead: "cache_read_tokens", kBareCreation: "cache_creation_tokens", kBareWrite5m: "cache_creation_5m_tokens", kBareWrite1h: "cache_creation_1h_tokens",
+	kCodexInput: "input_token_count", kCodexOutput: "output_token_count", kCodexCached: "cached_token_count", kCodexWrite: "cache_write_token_count", kCodexReasoning: "reasoning_token_count",
 	kGeminiCached: "cached_content_token_count", kGeminiThoughts: "thoughts_token_count", kGeminiTool: "tool_token_count", kGeminiTotal: "total_token_count",
 
 	kUsage: "gen_ai.usage", kUsageRaw: "gen_ai.usage.raw", kLiteLLMUsage: "metadata.usage_object", kAIProviderMetadata: "ai.response.providerMetadata", kADKResponse: "gcp.vertex.agent.llm_response", kLangfuseUsage: "langfuse.observation.usage_details", kLangfuseCost: "langfuse.observation.cost_details",
-	kOIOutputValue: "output.value", kLangsmithUsage: "langsmith.usage_metadata", kInputDetails: "gen_ai.usage.input_token_details", kOutputDetails: "gen_ai.usage.output_token_details", kMastraBody: "mastra.metadata.body", kResponseData: "response_data",
+	kOIOutputValue: "output.value", kLangsmithUsage: "langsmith.usage_metadata", kInputDetails: "gen_ai.usage.input_token_details", kOutputDetails: "gen_ai.usage.output_token_details", kMastraBody: "mastra.metadata.body", kGenkitOutput: "genkit:output", kResponseData: "response_data",
 
 	kCostOperation: "operation.cost", kCostUsage: "gen_ai.usage.cost", kCostUsageTotal: "gen_ai.usage.total_cost", kCostOI: "llm.cost.total", kCostLiteLLM1: "gen_ai.cost.total_cost", kCostLiteLLM2: "litellm.cost.total",
 	kCostClaude: "cost_usd", kCostAgentgateway: "agw.ai.usage.cost.total", kCostSentry: "gen_ai.cost.total_tokens",
 
 	kWebSearches: "gen_ai.usage.completion_token_details.num_search_queries", kWebSearchesOI: "gen_ai.usage.web_search_requests", kImages: "gen_ai.usage.images",
 
-	kUserID: "user.id", kEndUser: "enduser.id", kLangfuseUser: "langfuse.user.id", kAIUser: "ai.telemetry.metadata.userId", kLLMUser: "llm.user", kGenAIRequestUser: "gen_ai.request.user", kGenAIUser: "gen_ai.user",
+	kUserID: "user.id", kEndUser: "enduser.id", kLangfuseUser: "langfuse.user.id", kAIUser: "ai.telemetry.metadata.userId", kMastraUser: "mastra.metadata.userId", kMastraSession: "mastra.metadata.sessionId", kLLMUser: "llm.user", kGenAIRequestUser: "gen_ai.request.user", kGenAIUser: "gen_ai.user",
 	kTraceloopUser: "traceloop.association.properties.user_id", kLiteLLMEndUser: "litellm.end_user.id", kLiteLLMMetaUser: "litellm.metadata.user_api_key_end_user_id", kLiteLLMMetaUser1: "metadata.user_api_key_end_user_id", kUserAccount: "user.account_uuid", kUserEmail: "user.email", kOIMetadata: "metadata",
 	kTenantID: "tenant.id", kTenant: "tenant", kOrganization: "organization.id", kLiteLLMTeam: "litellm.team.id", kLiteLLMMetaTeam: "metadata.user_api_key_team_id", kBifrostTeam: "gen_ai.team_id", kBifrostCustomer: "gen_ai.customer_id",
 	kTraceloopTenant: "traceloop.association.properties.tenant_id", kAITenant: "ai.telemetry.metadata.tenantId", kLangfuseTenant: "langfuse.trace.metadata.tenant_id",
@@ -445,12 +452,12 @@ var (
 // which has rules of its own.
 var dimKeys = [...][]key{
 	nil,
-	{kUserID, kEndUser, kLangfuseUser, kAIUser, kLLMUser, kGenAIRequestUser, kGenAIUser, kTraceloopUser, kLiteLLMEndUser, kLiteLLMMetaUser, kLiteLLMMetaUser1, kUserAccount, kUserEmail, kUserWords},
+	{kUserID, kEndUser, kLangfuseUser, kAIUser, kMastraUser, kLLMUser, kGenAIRequestUser, kGenAIUser, kTraceloopUser, kLiteLLMEndUser, kLiteLLMMetaUser, kLiteLLMMetaUser1, kUserAccount, kUserEmail, kUserWords},
 	{kAIFunction, kPromptName},
 	{kWorkflowName, kTraceloopWorkflow, kLangfuseTraceName},
 	{kAgentVersion, kTraceloopVersion, kPromptVersion, kLangfuseVersion, kLangfuseRelease},
 	{kAgentName, kAgentNameOld, kAIAgent, kOIAgent, kClaudeAgentID},
-	{kConversation, kSession, kLangfuseSession, kLangfuseSessionMeta, kAISession, kSpringSession, kADKSession, kTraceloopSession, kTraceloopThread, kSessionWords},
+	{kConversation, kSession, kLangfuseSession, kLangfuseSessionMeta, kAISession, kMastraSession, kSpringSession, kADKSession, kTraceloopSession, kTraceloopThread, kSessionWords},
 	nil,
 	nil,
 	{kDeployEnv, kDeployEnvOld, kLangfuseEnv},

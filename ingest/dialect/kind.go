@@ -33,6 +33,7 @@ func (rec *record) kindOf(c *schema.Call) {
 	switch rec.name {
 	case "claude_code.llm_request":
 		c.Kind, c.Operation = schema.KindModel, "chat"
+		c.Flags |= schema.FlagNotional
 		return
 	case "claude_code.tool":
 		c.Kind, c.Operation = schema.KindTool, "execute_tool"
@@ -51,6 +52,11 @@ func (rec *record) kindOf(c *schema.Call) {
 			return
 		}
 	case "count_tokens", "CountTokens", "TokenCount", "anthropic.messages.countTokens", "anthropic.messages.count_tokens":
+		c.Role |= schema.RoleNotCounted
+		return
+	}
+	// Its log events tell of the same calls, with the counts that these spans lack.
+	if rec.scope == "gemini-cli" && (rec.name == "llm_call" || rec.name == "tool_call") {
 		c.Role |= schema.RoleNotCounted
 		return
 	}

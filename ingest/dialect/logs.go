@@ -88,7 +88,8 @@ func (rec *record) event(c *schema.Call, lr plog.LogRecord) bool {
 	case "claude_code.api_error":
 		c.Kind, c.Provider, c.Failure = schema.KindModel, "anthropic", schema.UnknownFailure
 	case "codex.sse_event":
-		if rec.str(kEventKind) != "response.completed" {
+		// The end of the stream and its counts are two events of the same name.
+		if rec.str(kEventKind) != "response.completed" || !rec.hasAny(kCodexInput, kCodexOutput) {
 			return false
 		}
 		c.Kind, c.Provider = schema.KindModel, "openai"
@@ -116,12 +117,15 @@ func (rec *record) eventIDs(c *schema.Call, lr plog.LogRecord, seen map[[16]byte
 	if session == "" {
 		session = rec.first(dimKeys[schema.Session])
 	}
-	c.Trace = schema.TraceID(lr.TraceID())
+	c.Trace, c.Parent = schema.TraceID(lr.TraceID()), schema.SpanID(lr.SpanID())
+	if strings.HasPrefix(rec.name, "gemini_cli.") {
+		// It has a trace for each call, in which errors lie and answers do not.
+		c.Trace, c.Parent = schema.TraceID{}, schema.SpanID{}
+	}
 	if c.Trace == (schema.TraceID{}) {
 		h := sha256.Sum256([]byte("trace\x00" + c.Tenant + "\x00" + rec.scope + "\x00" + session))
 		copy(c.Trace[:], h[:])
 	}
-	c.Parent = schema.SpanID(lr.SpanID())
 	h := sha256.New()
 	h.Write([]byte(rec.name + "\x00" + session + "\x00"))
 	at := lr.Timestamp()

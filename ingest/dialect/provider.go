@@ -38,6 +38,12 @@ func vendor(model string) string {
 func (rec *record) model(c *schema.Call) {
 	c.Model = rec.cut(rec.first(modelKeys), 128)
 	c.RequestedModel = rec.cut(rec.first(requestKeys), 128)
+	if c.Model == "" && rec.str(kGenkitSubtype) != "" {
+		c.RequestedModel = rec.cut(rec.str(kGenkitName), 128)
+		if c.Model = rec.cut(rec.genkitAnswer().Get("raw.model").String(), 128); c.Model == "" {
+			c.Model = c.RequestedModel
+		}
+	}
 	if lm := rec.str(kLiteLLMModel); lm != "" && c.Model == c.RequestedModel {
 		c.Model = rec.cut(lm, 128)
 	}
@@ -69,6 +75,10 @@ func (rec *record) model(c *schema.Call) {
 			c.Provider = "bedrock"
 		}
 	}
+	// LiteLLM's name of the route: its client's record of the call has the model alone.
+	if rec.has(kLiteLLMModel) {
+		c.Model = strings.TrimPrefix(c.Model, c.Provider+"/")
+	}
 	if c.Role&schema.RoleRefinesParent != 0 {
 		c.Provider, c.Model, c.RequestedModel = rec.cut(schema.Provider(rec.rawProvider), 64), rec.cut(rec.rawModel, 128), rec.cut(rec.rawModel, 128)
 	}
@@ -77,7 +87,7 @@ func (rec *record) model(c *schema.Call) {
 		c.ResponseID = rec.cut(rec.rawID, 128)
 	}
 	c.AltResponseID = rec.cut(rec.first(requestIDs), 128)
-	if strings.HasPrefix(c.ResponseID, "req_") && c.AltResponseID == "" { // a request id under the response's name
+	if strings.HasPrefix(c.ResponseID, "req_") && (c.AltResponseID == "" || c.AltResponseID == c.ResponseID) { // a request id under the response's name
 		c.ResponseID, c.AltResponseID = "", c.ResponseID
 	}
 	if c.ServiceTier = rec.cut(tierName(rec.first(servedTier)), 32); c.ServiceTier == "" {

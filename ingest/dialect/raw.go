@@ -76,7 +76,36 @@ func (rec *record) raw(c *schema.Call) (usage, bool) {
 			return u, true
 		}
 	}
+	if b := rec.genkitAnswer(); b.Exists() {
+		if c.ResponseID == "" {
+			c.ResponseID = rec.cut(b.Get("raw.id").String(), 128)
+		}
+		for _, path := range [...]string{"raw.usage", "raw.usageMetadata"} {
+			if u, ok := answer(b, path); ok {
+				return u, true
+			}
+		}
+		if u, ok := genkitUsage(b.Get("usage")); ok {
+			return u, true
+		}
+	}
 	return plain, plain.plain
+}
+
+// genkitAnswer is what Genkit keeps of a model's answer: all that its spans say of usage.
+func (rec *record) genkitAnswer() gjson.Result {
+	if rec.str(kGenkitSubtype) != "model" || !rec.has(kGenkitOutput) {
+		return gjson.Result{}
+	}
+	return parseBlob(rec.str(kGenkitOutput))
+}
+
+// genkitUsage reads Genkit's own counts. They are Gemini's: input contains the cache, output
+// leaves thoughts out.
+func genkitUsage(b gjson.Result) (usage, bool) {
+	u := usage{fam: famRaw, in: num(b.Get("inputTokens")), out: num(b.Get("outputTokens")), read: num(b.Get("cachedContentTokens")), reason: num(b.Get("thoughtsTokens")),
+		total: num(b.Get("totalTokens")), outExcludes: true, basis: inclusive, why: "raw_inclusive"}
+	return u, u.present()
 }
 
 // answer reads the usage in a provider's whole answer, and what is billed of the answer but

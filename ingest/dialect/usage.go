@@ -216,11 +216,12 @@ func (rec *record) aiUsage() usage {
 }
 
 func (rec *record) bareUsage() usage {
-	return usage{fam: famBare, in: rec.get(kBareInput), out: rec.get(kBareOutput), read: rec.get(kBareRead), write: rec.get(kBareCreation)}
+	return usage{fam: famBare, in: rec.get(kBareInput), out: rec.get(kBareOutput), read: rec.get(kBareRead), write: rec.get(kBareCreation),
+		w5: rec.get(kBareWrite5m), w1: rec.get(kBareWrite1h)}
 }
 
 func (rec *record) codexUsage() usage {
-	u := usage{fam: famCodex, in: rec.get(kCodexInput), out: rec.get(kCodexOutput), read: rec.get(kCodexCached, kGeminiCached),
+	u := usage{fam: famCodex, in: rec.get(kCodexInput), out: rec.get(kCodexOutput), read: rec.get(kCodexCached, kGeminiCached), write: rec.get(kCodexWrite),
 		reason: rec.get(kCodexReasoning, kGeminiThoughts), total: rec.get(kGeminiTotal), basis: inclusive, why: "declared_inclusive"}
 	if strings.HasPrefix(rec.name, "gemini_cli.") { // keeps thoughts and tool-use prompts apart
 		u.outExcludes = true

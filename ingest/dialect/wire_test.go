@@ -56,6 +56,9 @@ func TestWireReadsLikePdata(t *testing.T) {
 		lines := bufio.NewScanner(bytes.NewReader(data))
 		lines.Buffer(nil, 16<<20)
 		for lines.Scan() {
+			if bytes.HasPrefix(lines.Bytes(), []byte(`{"resourceLogs"`)) {
+				continue // pdata decodes every request of logs
+			}
 			td, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(lines.Bytes())
 			if err != nil {
 				t.Fatal(err)

@@ -128,7 +128,7 @@ function hasToolResult(api, body) {
 function toolName(api, body) {
   const tools = (body.tools ?? []).flatMap((t) => t.functionDeclarations ?? t.function_declarations ?? [t.function ?? t]);
   const names = tools.map((t) => t.name).filter(Boolean);
-  return names.includes('get_weather') ? 'get_weather' : names[0] ?? null;
+  return names.find((n) => n in ARGUMENTS) ?? names[0] ?? null;
 }
 
 function json(res, status, value, headers = {}) {
@@ -178,7 +178,9 @@ function sse(call) {
   };
 }
 
-const ARGS = JSON.stringify({ city: 'canary town' });
+// What the script passes to a tool: the apps' own, and one that reads a file for each agent command line.
+const ARGUMENTS = { get_weather: { city: 'canary town' }, read_file: { file_path: 'canary.txt' }, Read: { file_path: 'canary.txt' }, exec_command: { cmd: 'cat canary.txt' } };
+const argumentsOf = (tool) => ARGUMENTS[tool] ?? ARGUMENTS.get_weather;
 
 const openaiUsage = (t) => ({
   prompt_tokens: t.input + t.cache_read + t.cache_write_5m,
@@ -224,7 +226,7 @@ const APIS = {
   async chat(call) {
     const { body, model, tool, tokens } = call;
     const head = { id: call.id, created: now(), model, service_tier: 'default', system_fingerprint: 'fp_0' };
-    const toolCall = { id: id('call_'), type: 'function', function: { name: tool, arguments: ARGS } };
+    const toolCall = { id: id('call_'), type: 'function', function: { name: tool, arguments: JSON.stringify(argumentsOf(tool)) } };
     if (!call.stream) {
       call.bill();
       const message = tool ? { role: 'assistant', content: null, refusal: null, tool_calls: [toolCall] } : { role: 'assistant', content: call.text.join(''), refusal: null };
@@ -246,7 +248,7 @@ const APIS = {
     const { model, tool, tokens, body } = call;
     const items = [];
     if (tokens.reasoning) items.push({ type: 'reasoning', id: id('rs_'), summary: [] });
-    if (tool) items.push({ type: 'function_call', id: id('fc_'), call_id: id('call_'), name: tool, arguments: ARGS, status: 'completed' });
+    if (tool) items.push({ type: 'function_call', id: id('fc_'), call_id: id('call_'), name: tool, arguments: JSON.stringify(argumentsOf(tool)), status: 'completed' });
     else items.push({ type: 'message', id: id('msg_'), role: 'assistant', status: 'completed', content: [{ type: 'output_text', text: call.text.join(''), annotations: [], logprobs: [] }] });
     const response = (status, output, usage) => ({
       id: call.id, object: 'response', created_at: now(), status, error: null, incomplete_details: null, instructions: null, max_output_tokens: null, model,
@@ -265,8 +267,8 @@ const APIS = {
       if (item.type !== 'message') {
         event('response.output_item.added', { output_index, item: item.type === 'function_call' ? { ...item, arguments: '', status: 'in_progress' } : item });
         if (item.type === 'function_call') {
-          event('response.function_call_arguments.delta', { item_id: item.id, output_index, delta: ARGS });
-          event('response.function_call_arguments.done', { item_id: item.id, output_index, arguments: ARGS });
+          event('response.function_call_arguments.delta', { item_id: item.id, output_index, delta: JSON.stringify(argumentsOf(tool)) });
+          event('response.function_call_arguments.done', { item_id: item.id, output_index, arguments: JSON.stringify(argumentsOf(tool)) });
         }
         event('response.output_item.done', { output_index, item });
         continue;
@@ -296,7 +298,7 @@ const APIS = {
     const usage = anthropicUsage(tokens);
     const blocks = [];
     if (tokens.reasoning) blocks.push({ type: 'thinking', thinking: 'canary thought', signature: 'c2ln' });
-    blocks.push(tool ? { type: 'tool_use', id: id('toolu_01'), name: tool, input: JSON.parse(ARGS) } : { type: 'text', text: call.text.join('') });
+    blocks.push(tool ? { type: 'tool_use', id: id('toolu_01'), name: tool, input: argumentsOf(tool) } : { type: 'text', text: call.text.join('') });
     const message = { id: call.id, type: 'message', role: 'assistant', model, content: blocks, stop_reason: tool ? 'tool_use' : 'end_turn', stop_sequence: null, usage };
     if (!call.stream) {
       call.bill();
@@ -314,7 +316,7 @@ const APIS = {
         event('content_block_delta', { index, delta: { type: 'signature_delta', signature: block.signature } });
       } else if (block.type === 'tool_use') {
         event('content_block_start', { index, content_block: { ...block, input: {} } });
-        event('content_block_delta', { index, delta: { type: 'input_json_delta', partial_json: ARGS } });
+        event('content_block_delta', { index, delta: { type: 'input_json_delta', partial_json: JSON.stringify(argumentsOf(tool)) } });
       } else {
         event('content_block_start', { index, content_block: { type: 'text', text: '' } });
         if (!(await s.pieces((text) => event('content_block_delta', { index, delta: { type: 'text_delta', text } })))) return;
@@ -331,7 +333,7 @@ const APIS = {
     const { model, tool, tokens } = call;
     const usageMetadata = geminiUsage(tokens, call.script);
     const answer = (parts, finishReason, usage) => ({ candidates: [{ content: { role: 'model', parts }, index: 0, ...(finishReason ? { finishReason } : {}) }], ...(usage ? { usageMetadata: usage } : {}), modelVersion: model, responseId: call.id });
-    const parts = tool ? [{ functionCall: { name: tool, args: JSON.parse(ARGS) } }] : [{ text: call.text.join('') }];
+    const parts = tool ? [{ functionCall: { name: tool, args: argumentsOf(tool) } }] : [{ text: call.text.join('') }];
     if (!call.stream) {
       call.bill();
       return json(call.res, 200, answer(parts, 'STOP', usageMetadata));

@@ -34,10 +34,13 @@ const providerURL = `http://127.0.0.1:${provider.address().port}`;
 let running;
 for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => { running?.kill('SIGKILL'); process.exit(1); });
 
+// Packages that would bring thousands into one tree are installed apart.
+const jsDir = (setup) => (setup.env ? `js-${setup.env}` : 'js');
+
 function run(setup, scenario) {
   const js = setup.file.endsWith('.mjs');
   const command = js ? process.execPath : join(cache, `py-${setup.env}`, 'bin', 'python');
-  const file = js ? join(cache, 'js', setup.file) : join(here, 'py', setup.file);
+  const file = js ? join(cache, jsDir(setup), setup.file) : join(here, 'py', setup.file);
   const env = {
     PATH: process.env.PATH, HOME: process.env.HOME, LANG: 'C.UTF-8', PYTHONDONTWRITEBYTECODE: '1',
     OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${recorder.port}`, LANGSMITH_ENDPOINT: `http://127.0.0.1:${recorder.port}`,
@@ -59,11 +62,13 @@ function run(setup, scenario) {
 
 function versions(setup) {
   return Object.fromEntries(setup.packages.map((name) => [name, setup.file.endsWith('.mjs')
-    ? JSON.parse(readFileSync(join(cache, 'js', 'node_modules', name, 'package.json'))).version
+    ? JSON.parse(readFileSync(join(cache, jsDir(setup), 'node_modules', name, 'package.json'))).version
     : readFileSync(join(here, 'py', `requirements-${setup.env}.txt`), 'utf8').match(new RegExp(`^${name}==(\\S+)`, 'm'))[1]])
     .map(([name, version]) => [setup.names?.[name] ?? name, version]));
 }
 
+const spans = (requests) => requests.flatMap((r) => (r.resourceSpans ?? []).flatMap((rs) => rs.scopeSpans.flatMap((ss) => ss.spans)));
+const records = (requests) => requests.flatMap((r) => (r.resourceLogs ?? []).flatMap((rl) => rl.scopeLogs.flatMap((sl) => sl.logRecords)));
 const sorted = (list) => [...list].sort();
 mkdirSync(out, { recursive: true });
 let failed = 0;
@@ -75,7 +80,7 @@ for (const setup of SETUPS.filter((s) => !only || only.includes(s.name))) {
       recorder.take();
       const { code, log } = await run(setup, scenario);
       const { billed, answers } = await (await fetch(`${providerURL}/bill`)).json();
-      const requests = recorder.take().map(strip);
+      const requests = recorder.take().filter((r) => r.resourceSpans || setup.logs).map(strip);
       if (code !== 0) throw new Error(`exit ${code}: ${log.trim().slice(-1500)}`);
       if (setup.http !== false && answers.length === 0) throw new Error(`the provider saw no request: ${log.trim().slice(-1500)}`);
       const lines = requests.map((r) => JSON.stringify(r) + '\n').join('');
@@ -88,8 +93,7 @@ for (const setup of SETUPS.filter((s) => !only || only.includes(s.name))) {
       };
       writeFileSync(join(out, `${name}.jsonl`), lines);
       writeFileSync(join(out, `${name}.bill.json`), JSON.stringify(bill, null, 1) + '\n');
-      const spans = requests.flatMap((r) => r.resourceSpans.flatMap((rs) => rs.scopeSpans.flatMap((ss) => ss.spans)));
-      console.log(`ok    ${name}: ${spans.length} spans, ${billed.length} billed${process.env.CAPTURE_VERBOSE ? '\n' + log : ''}`);
+      console.log(`ok    ${name}: ${spans(requests).length} spans, ${setup.logs ? `${records(requests).length} log records, ` : ''}${billed.length} billed${process.env.CAPTURE_VERBOSE ? '\n' + log : ''}`);
     } catch (err) {
       failed++;
       console.log(`FAIL  ${name}: ${err.message}`);
@@ -109,9 +113,9 @@ for (const file of readdirSync(out)) {
 const index = sorted(readdirSync(out).filter((f) => f.endsWith('.bill.json'))).map((file) => {
   const { setup, scenario, billed } = JSON.parse(readFileSync(join(out, file)));
   const base = file.replace('.bill.json', '');
-  const spans = readFileSync(join(out, `${base}.jsonl`), 'utf8').split('\n').filter(Boolean)
-    .flatMap((l) => JSON.parse(l).resourceSpans.flatMap((rs) => rs.scopeSpans.flatMap((ss) => ss.spans))).length;
-  return { capture: base, setup, scenario, spans, billed: billed.length };
+  const requests = readFileSync(join(out, `${base}.jsonl`), 'utf8').split('\n').filter(Boolean).map((l) => JSON.parse(l));
+  const logs = records(requests).length;
+  return { capture: base, setup, scenario, spans: spans(requests).length, ...(logs ? { logs } : {}), billed: billed.length };
 });
 writeFileSync(join(out, 'index.json'), `[\n${index.map((x) => JSON.stringify(x)).join(',\n')}\n]\n`);
 console.log(`${index.length} captures, ${failed} not recorded`);

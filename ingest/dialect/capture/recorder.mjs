@@ -1,6 +1,6 @@
-// An OTLP/HTTP trace receiver that keeps each ExportTraceServiceRequest as OTLP JSON, in the order of arrival.
-// JSON bodies are kept as sent; protobuf bodies are decoded by the field numbers of opentelemetry/proto/trace/v1.
-// Metrics and logs are accepted and dropped.
+// An OTLP/HTTP receiver that keeps each ExportTraceServiceRequest and ExportLogsServiceRequest as OTLP JSON, in
+// the order of arrival. JSON bodies are kept as sent; protobuf bodies are decoded by the field numbers of
+// opentelemetry/proto/trace/v1 and logs/v1. Metrics are accepted and dropped: no call is read from them.
 
 import http from 'node:http';
 import { gunzipSync } from 'node:zlib';
@@ -14,7 +14,8 @@ export function startRecorder(port = 0) {
     const type = req.headers['content-type'] ?? '';
     try {
       if (req.headers['content-encoding'] === 'gzip') body = gunzipSync(body);
-      if (req.url.includes('/v1/traces')) requests.push(type.includes('json') ? JSON.parse(body) : decodeTraces(body));
+      const signal = req.url.match(/\/v1\/(traces|logs)/)?.[1];
+      if (signal) requests.push(type.includes('json') ? JSON.parse(body) : { traces: decodeTraces, logs: decodeLogs }[signal](body));
     } catch (err) {
       console.error('recorder:', err.message);
       res.writeHead(400);
@@ -97,13 +98,19 @@ const span = message({
   14: ['droppedLinksCount', num],
   15: ['status', message({ 2: ['message', str], 3: ['code', num] })],
 });
-export const decodeTraces = message({
-  1: ['resourceSpans', message({
+const logRecord = message({
+  1: ['timeUnixNano', u64], 11: ['observedTimeUnixNano', u64], 2: ['severityNumber', num], 3: ['severityText', str], 5: ['body', anyValue],
+  6: attributes, 7: ['droppedAttributesCount', num], 8: ['flags', u32], 9: ['traceId', hex], 10: ['spanId', hex], 12: ['eventName', str],
+});
+const request = (resources, scopes, records, record) => message({
+  1: [resources, message({
     1: ['resource', message({ 1: attributes, 2: ['droppedAttributesCount', num] })],
-    2: ['scopeSpans', message({
+    2: [scopes, message({
       1: ['scope', message({ 1: ['name', str], 2: ['version', str], 3: attributes, 4: ['droppedAttributesCount', num] })],
-      2: ['spans', span, true], 3: ['schemaUrl', str],
+      2: [records, record, true], 3: ['schemaUrl', str],
     }), true],
     3: ['schemaUrl', str],
   }), true],
 });
+export const decodeTraces = request('resourceSpans', 'scopeSpans', 'spans', span);
+export const decodeLogs = request('resourceLogs', 'scopeLogs', 'logRecords', logRecord);

@@ -16,6 +16,15 @@ if [ "$(cat "$cache/js.stamp" 2>/dev/null)" != "$want" ]; then
   (cd "$cache/js" && npm ci --no-audit --no-fund) && echo "$want" >"$cache/js.stamp" || echo "node packages could not be installed" >&2
 fi
 
+# The frameworks bring thousands of packages: installed apart, pinned by name only.
+frameworks=$cache/js-frameworks
+mkdir -p "$frameworks"
+cp "$here"/js/frameworks/package.json "$here"/js/frameworks/.npmrc "$here"/js/lib.mjs "$here"/js/frameworks.mjs "$frameworks/"
+want=$(stamp "$here/js/frameworks/package.json")
+if [ "$(cat "$cache/js-frameworks.stamp" 2>/dev/null)" != "$want" ]; then
+  (cd "$frameworks" && npm install --no-package-lock --no-audit --no-fund) && echo "$want" >"$cache/js-frameworks.stamp" || echo "node frameworks could not be installed" >&2
+fi
+
 for requirements in "$here"/py/requirements-*.txt; do
   env=$(basename "$requirements" .txt) && env=${env#requirements-}
   want=$(stamp "$requirements")

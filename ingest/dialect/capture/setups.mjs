@@ -204,4 +204,55 @@ export const SETUPS = [
     packages: ['langfuse', 'openai'],
     comment: 'As version 3: usage details pass the shape of the API on, inclusive. Metadata values are JSON texts ("acme" in quotes).',
   },
+  {
+    name: 'gemini-cli', file: 'cli.mjs', logs: true, vars: { CLI: 'gemini' }, scenarios: each('gemini', 'plain', 'cached', 'smallcache', 'reasoning', 'tools', 'retry-429'),
+    packages: ['@google/gemini-cli'],
+    comment: 'Usage is in the log event gemini_cli.api_response, which lies in no trace; api_error and tool_call lie in a trace of that one call. The spans llm_call and tool_call tell of the same calls, have no counts and are sent also with traces off. Thoughts and tool-use prompts stand beside output and input. The event gen_ai.client.inference.operation.details repeats input and output, without cache and thoughts. Each attempt has an event. The response id is only in that event. service.version is that of Node.',
+  },
+  {
+    name: 'claude-code', file: 'cli.mjs', logs: true, vars: { CLI: 'claude' }, scenarios: each('anthropic', 'plain', 'cached', 'smallcache', 'reasoning', 'tools', 'tenant', ...FAILING),
+    packages: ['@anthropic-ai/claude-code'],
+    comment: 'Log events alone, in no trace. Input leaves the cache out; the written part is split by lifetime. Reasoning is lost. An attempt that failed and was tried again has no event, also in the number of attempts: retries are invisible.',
+    comments: { 'anthropic-always-429': 'Two tries again are allowed, not the ten of the default.' },
+  },
+  {
+    name: 'claude-code-traces', file: 'cli.mjs', logs: true, vars: { CLI: 'claude', TRACES: '1' }, scenarios: each('anthropic', 'cached', 'tools', 'retry-429'),
+    packages: ['@anthropic-ai/claude-code'],
+    comment: 'With its traces the events lie in the trace of the interaction, and claude_code.llm_request is a second record of each call: request_id is on both. The span counts the attempts; its written cache has no lifetime, that of the event has.',
+  },
+  {
+    name: 'codex', file: 'cli.mjs', logs: true, vars: { CLI: 'codex' }, scenarios: each('responses', 'plain', 'cached', 'cachewrite', 'reasoning', 'tools', ...FAILING),
+    packages: ['@openai/codex'],
+    comment: 'Log events alone, in no trace and without a time of their own: only observed and event.timestamp tell it. The end of the stream and its counts are two events codex.sse_event of kind response.completed. Input contains the cache; tool_token_count is the total. Each attempt has an event; a run that ends in an error exports nothing. The model is the one that was asked for. No response id. The spans of its trace_exporter, hundreds for a turn, have the counts on handle_responses, which names no model; they are not recorded.',
+  },
+  {
+    name: 'langchain-openinference-js', env: 'frameworks', file: 'frameworks.mjs', vars: { FRAMEWORK: 'langchain' }, scenarios: [...each('chat', 'plain', 'cached', 'reasoning', 'tools', 'tenant', 'retry-429', 'always-429'), 'responses-reasoning', ...each('anthropic', 'cached', 'smallcache', 'tools')],
+    packages: ['@arizeai/openinference-instrumentation-langchain', 'langchain', '@langchain/core', '@langchain/openai', '@langchain/anthropic'],
+    comment: 'Chain spans LangGraph, model_request and __start__ carry no usage; the LLM span has it, inclusive, and the whole answer with the lifetimes of Anthropic in output.value. Session is an attribute, user and tenant only members of the JSON in metadata. Retries are invisible: one span stands for all attempts, also when all of them fail.',
+  },
+  {
+    name: 'mastra', env: 'frameworks', file: 'frameworks.mjs', vars: { FRAMEWORK: 'mastra' }, scenarios: [...each('chat', 'plain', 'cached', 'reasoning', 'tools', 'stream', 'tenant', 'always-429'), 'responses-reasoning', ...each('anthropic', 'cached', 'smallcache', 'tools'), 'gemini-reasoning'],
+    packages: ['@mastra/core', '@mastra/observability', '@mastra/otel-exporter'],
+    comment: 'model_generation, agent_step and invoke_agent carry no usage; the span of kind model_inference has it, with numbers as texts, inclusive, and no response id. Cache lifetimes of Anthropic and tool-use prompt tokens of Gemini are only in mastra.metadata.body of the step above it, which holds the whole answer where it was no stream. A call that fails has finish reason error and no error status; only the agent has one. Nothing is tried again.',
+  },
+  {
+    name: 'openlit-js', env: 'frameworks', file: 'frameworks.mjs', vars: { FRAMEWORK: 'openlit' }, scenarios: [...each('chat', 'plain', 'cached', 'cachewrite', 'reasoning', 'tools', 'stream', 'stream-nousage', 'retry-429', 'always-429'), ...each('responses', 'cached', 'reasoning'), 'embeddings', ...each('anthropic', 'plain', 'cached', 'smallcache', 'reasoning', 'tools', 'stream')],
+    packages: ['openlit', 'openai', '@anthropic-ai/sdk'],
+    comment: 'Input contains the cache for OpenAI and leaves it out for Anthropic; written tokens have no lifetime. Reasoning is lost for chat and for Anthropic. A cache of zero has no attribute. Of a stream without usage the counts are guessed from the texts, and nothing tells them from real ones. Streams of Anthropic count the first output token twice. Each attempt is an HTTP child.',
+  },
+  {
+    name: 'genkit-js', env: 'frameworks', file: 'frameworks.mjs', vars: { FRAMEWORK: 'genkit' }, scenarios: [...each('chat', 'plain', 'cached', 'reasoning', 'tools', 'stream', 'retry-429', 'always-429')],
+    packages: ['genkit', '@genkit-ai/compat-oai'],
+    comment: 'All that is said of usage is in the JSON of genkit:output on the span of subtype model: its own counts, without cache and reasoning, and the whole answer under raw. The model is in genkit:name, the host is not told. generate repeats the counts. One span stands for all attempts.',
+  },
+  {
+    name: 'litellm-proxy', env: 'gateway', file: 'litellm_proxy.py', scenarios: ['chat-cached', 'chat-tools', 'chat-stream', 'chat-retry-429', 'anthropic-cached'],
+    packages: ['litellm', 'openinference-instrumentation-openai', 'openai'],
+    comment: 'The gateway and its client have traces of their own: the client\'s ChatCompletion and the gateway\'s litellm_request and raw_gen_ai_request are three records of one call. litellm_request has input with the cache but no cache count, the raw one has the whole usage. The spans auth, router, self, proxy_pre_call and those of FastAPI are plumbing.',
+  },
+  {
+    name: 'litellm-proxy-context', env: 'gateway', file: 'litellm_proxy.py', vars: { PROPAGATE: '1' }, scenarios: ['chat-cached', 'chat-tools', 'chat-retry-429'],
+    packages: ['litellm', 'openinference-instrumentation-openai', 'openai'],
+    comment: 'As litellm-proxy, with the client\'s context sent along: the gateway\'s spans hang below the root of the client\'s trace, beside the span of the client\'s call.',
+  },
 ];

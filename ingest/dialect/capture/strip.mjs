@@ -7,7 +7,7 @@ const DOTS = '…';
 // Attributes that are dropped with their key.
 const DROPPED = [
   /^(process|host|os)\./, /stack_?trace$/, /^code\.(file|stacktrace|function)/, /^code\.(filepath|lineno|namespace)$/, /^logfire\.json_schema$/,
-  /^thread\./, /(^|\.)(authorization|api[-_]?key)$/i,
+  /^thread\./, /^(os_|host\.|terminal\.|installation\.)/, /(^|[._])(email|workspace|cwd|hostname)$/, /(^|\.)(authorization|api[-_]?key)$/i,
 ];
 const HEADER = /(^|\.)(request|response)\.headers?\.(.+)$/;
 const KEPT_HEADERS = new Set(['x-stainless-retry-count', 'user-agent']);
@@ -18,6 +18,9 @@ const CONTENT = [
   /^gen_ai\.tool\.definitions$/, /^(gen_ai|llm)\.(request|response)\.(functions|tools)/, /(?<!^(exception|error)\.|status_)messages?(\.\d+\..*)?$/, /^ai\.(prompt|response\.(text|object|toolCalls|reasoning|files|msg|content)|toolCall\.(args|result)|values?|embeddings?|request\.body|response\.body)/,
   /^traceloop\.entity\.(input|output)$/, /^langfuse\.(observation|trace)\.(input|output)$/, /^(all_messages|pydantic_ai\.all_messages|final_result|tool_arguments|tool_response|model_request_parameters|request_data|response_data|events)(_events)?$/,
   /^tool\.(parameters|description|json_schema)$/, /^llm\.(tools|prompts|choices)/, /^(embedding\.(text|vector|embeddings)|document\.)/, /^llm\.\w+\.(messages|input|choices|output|content|tools)$/, /^(system_prompt|content|message|text|tool_calls?|tool_result)$/,
+  /^genkit:(input|output)$/, /^mastra\.\w+\.(input|output)$/,
+  // Agent command lines.
+  /^(prompt|request_text|response_text|function_args|tool_parameters|tool_input|arguments|output|reasoning|user_prompt|phases|new_context)$/,
 ];
 const KEPT_MEMBERS = /^(id|.*_id|.*Id|model|model_name|model_id|role|type|kind|object|status|finish_?reason|stop_?reason|finishReason|stopReason|name|service_tier|system_fingerprint|provider|version|modality|trafficType|modelVersion|created.*)$/;
 
@@ -73,6 +76,7 @@ function repr(s, content) {
 }
 
 function anyValue(v, key, content) {
+  if (key === 'gen_ai.tool.definitions' && v?.stringValue?.length > 4000) return { stringValue: DOTS };
   if (typeof v?.stringValue === 'string') {
     const long = /message$|^exception\.|status/.test(key) ? 200 : 120;
     // Indexed message attributes (llm.input_messages.0.message.role) keep roles, names and ids.
@@ -102,12 +106,21 @@ function span(s) {
   return out;
 }
 
-export function strip(request) {
-  return {
-    resourceSpans: (request.resourceSpans ?? []).map((rs) => ({
-      ...rs,
-      resource: { ...rs.resource, attributes: attributes(rs.resource?.attributes ?? []) },
-      scopeSpans: (rs.scopeSpans ?? []).map((ss) => ({ ...ss, spans: (ss.spans ?? []).map(span) })),
-    })),
-  };
+function logRecord(r) {
+  const out = { ...r };
+  if (r.attributes) out.attributes = attributes(r.attributes);
+  if (r.body) out.body = anyValue(r.body, 'body', false);
+  return out;
 }
+
+const request = (resources, scopes, records, record) => (r) => ({
+  [resources]: (r[resources] ?? []).map((x) => ({
+    ...x,
+    resource: { ...x.resource, attributes: attributes(x.resource?.attributes ?? []) },
+    [scopes]: (x[scopes] ?? []).map((s) => ({ ...s, [records]: (s[records] ?? []).map(record) })),
+  })),
+});
+const traces = request('resourceSpans', 'scopeSpans', 'spans', span);
+const logs = request('resourceLogs', 'scopeLogs', 'logRecords', logRecord);
+
+export const strip = (r) => (r.resourceLogs ? logs(r) : traces(r));
