@@ -1,7 +1,9 @@
 package trace
 
 import (
+	"encoding/hex"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/flyball/flyball/schema"
@@ -25,12 +27,12 @@ func (a *Assembler) attempt(t *trace, i int32, c *schema.Call, p *schema.Posting
 	}
 	// All lines that may be attempts of the same step, in order of their start.
 	order := a.s.order[:0]
-	elsewhere := false
+	standsIn := false
 	lo, hi := t.near(i)
 	for j := lo; j < hi; j++ {
 		if o := &t.lines[j]; t.sameStep(l, o) {
 			order = append(order, j)
-			elsewhere = elsewhere || o.state == stateElsewhere
+			standsIn = standsIn || j != i && (o.state == stateElsewhere || o.state == stateDuplicate)
 		}
 	}
 	a.s.order = order
@@ -61,6 +63,13 @@ func (a *Assembler) attempt(t *trace, i int32, c *schema.Call, p *schema.Posting
 				best = k
 			}
 		}
+		if j != i && o.state == stateDuplicate {
+			// What it is a record of takes a failure itself, unless that began before it.
+			of := t.original(j)
+			if best < 0 || of < 0 || t.lines[of].start >= t.lines[t.outcome(failures[best].line)].end {
+				continue
+			}
+		}
 		if best >= 0 {
 			f := &t.lines[failures[best].line]
 			attempt, from = failures[best].attempt+1, failures[best].line
@@ -70,17 +79,17 @@ func (a *Assembler) attempt(t *trace, i int32, c *schema.Call, p *schema.Posting
 			copy(failures[best:n], failures[best+1:n])
 			n--
 		}
-		// An attempt that counts in another trace is the client's call there: the first one here
-		// stands for what was tried again.
-		stands := first == i && j != i && o.state == stateElsewhere
+		// An attempt that counts as the client's call, in another trace or beside these: the first
+		// one stands for what was tried again.
+		stands := first == i && j != i && (o.state == stateElsewhere || o.state == stateDuplicate)
 		if from >= 0 && (j == i || stands) {
 			p.Attempt, p.Cause, p.Fallback = attempt, cause, fallback
 			p.Layer = t.layer(o, &t.lines[from])
 		}
-		if stands || j == i && (from >= 0 || !elsewhere) {
+		if stands || j == i && (from >= 0 || !standsIn) {
 			break
 		}
-		if t.retryable(&t.lines[t.outcome(j)]) {
+		if (j == i || o.state != stateDuplicate) && t.retryable(&t.lines[t.outcome(j)]) {
 			if n == len(failures) {
 				copy(failures[:], failures[1:])
 				n--
@@ -92,6 +101,26 @@ func (a *Assembler) attempt(t *trace, i int32, c *schema.Call, p *schema.Posting
 	l.attempt = p.Attempt
 }
 
+// original is the line that a duplicate is another form of, -1 where that is not here.
+func (t *trace) original(i int32) int32 {
+	l := &t.lines[i]
+	if l.of < 0 {
+		var c schema.Call
+		var p schema.Posting
+		if schema.DecodeCall(l.call, &c) != nil || schema.DecodePosting(l.post, &p, &c) != nil {
+			return -1
+		}
+		var span schema.SpanID
+		if _, name, ok := strings.Cut(p.DuplicateOf, "/"); !ok || len(name) != 2*len(span) {
+			return -1
+		} else if _, err := hex.Decode(span[:], []byte(name)); err != nil {
+			return -1
+		}
+		l.of = t.find(span, 0)
+	}
+	return l.of
+}
+
 // sameStep reports whether o may be an attempt at what l attempts.
 func (t *trace) sameStep(l, o *line) bool {
 	if !o.callable() {
@@ -100,7 +129,7 @@ func (t *trace) sameStep(l, o *line) bool {
 	if o == l {
 		return true
 	}
-	if o.refused() || o.state == stateAggregate || o.state == stateDuplicate || o.near > 0 && o.kind == schema.KindModel {
+	if o.refused() || o.state == stateAggregate || o.state == stateDuplicate && !o.kind.ModelLike() || o.near > 0 && o.kind == schema.KindModel {
 		return false
 	}
 	if l.kind.ModelLike() {

@@ -8,7 +8,7 @@ import (
 )
 
 // evaluate decides everything about one line and fills p, which is zero. It
-// reads the trace and changes nothing but what only it writes (attempt).
+// reads the trace and changes nothing but what only it writes (attempt, of).
 func (a *Assembler) evaluate(t *trace, i int32, c *schema.Call, p *schema.Posting) lineState {
 	l := &t.lines[i]
 	a.identity(t, i, c, &p.Identity)
@@ -35,7 +35,7 @@ func (a *Assembler) evaluate(t *trace, i int32, c *schema.Call, p *schema.Postin
 		return a.evaluateModel(t, i, c, p)
 	case l.kind == schema.KindTool:
 		if dup := t.outerTool(i); dup >= 0 {
-			return a.duplicate(t, dup, p)
+			return a.duplicate(t, i, dup, p)
 		}
 		return a.tool(t, i, c, p)
 	case l.role&schema.RoleClient != 0:
@@ -88,7 +88,7 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 		for j, crossed := l.up, false; j >= 0 && !crossed; j = t.lines[j].up {
 			o := &t.lines[j]
 			if o.kind.ModelLike() && o.role&schema.RoleAggregate == 0 && o.usage == schema.UsageKnown && o.near == 0 {
-				return a.duplicate(t, j, p)
+				return a.duplicate(t, i, j, p)
 			}
 			crossed = o.kind == schema.KindTool
 		}
@@ -104,10 +104,10 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 		if twin {
 			p.Flags |= schema.FlagTwin
 		}
-		return a.duplicate(t, dup, p)
+		return a.duplicate(t, i, dup, p)
 	}
 	if end := t.streamEnd(i); end >= 0 {
-		return a.duplicate(t, end, p)
+		return a.duplicate(t, i, end, p)
 	}
 	if dup := a.joined(t, i, c); dup != "" {
 		p.DuplicateOf = dup
@@ -373,9 +373,10 @@ func (a *Assembler) refined(t *trace, i int32, c *schema.Call, p *schema.Posting
 	return nil
 }
 
-// duplicate marks a line as another form of line of.
-func (a *Assembler) duplicate(t *trace, of int32, p *schema.Posting) lineState {
+// duplicate marks line i as another form of line of.
+func (a *Assembler) duplicate(t *trace, i, of int32, p *schema.Posting) lineState {
 	p.DuplicateOf = t.key.id.String() + "/" + t.lines[of].span.String()
+	t.lines[i].of = of
 	return stateDuplicate
 }
 

@@ -146,7 +146,7 @@ func (a *Assembler) restore(t *trace, version uint32, received int64, settled bo
 		return nil
 	}
 	if !known {
-		t.lines = append(t.lines, line{span: c.Span, parent: c.Parent, part: c.Part, up: -1, first: -1, sib: -1})
+		t.lines = append(t.lines, line{span: c.Span, parent: c.Parent, part: c.Part, up: -1, first: -1, sib: -1, of: -1})
 		i = int32(len(t.lines) - 1)
 	} else {
 		a.detach(t, i)
@@ -170,7 +170,7 @@ func (a *Assembler) restore(t *trace, version uint32, received int64, settled bo
 	l.settled = settled || !l.timed && received*1e6+int64(a.o.Settle) <= now
 	a.describe(l, c)
 	l.state = t.stateOf(&p)
-	l.attempt = p.Attempt
+	l.attempt, l.of = p.Attempt, -1
 	a.serves(t, i, was, elsewhere(&p))
 	if !known {
 		a.bytes += lineBytes
@@ -269,7 +269,7 @@ func (a *Assembler) Remember(payload []byte) error {
 		}
 		t.key, t.hex = traceKey{a.ownTenant(c.Tenant), c.Trace}, ""
 		l := &t.lines[0]
-		*l = line{span: c.Span, parent: c.Parent, part: c.Part, up: -1, first: -1, sib: -1}
+		*l = line{span: c.Span, parent: c.Parent, part: c.Part, up: -1, first: -1, sib: -1, of: -1}
 		a.describe(l, c)
 		if c.Link != (schema.TraceID{}) && l.role&schema.RoleRoot != 0 {
 			a.links.add(traceKey{t.key.tenant, c.Link}, t.key.id)

@@ -159,6 +159,7 @@ type line struct {
 	all, near           int32
 	modelAll, modelNear int32
 	promoted            int32 // promoted aggregates below
+	of                  int32 // what a duplicate is one of, if known
 	attempt             uint32
 	call, post          []byte
 	cur                 *schema.Call // only while its batch is added
@@ -332,7 +333,7 @@ func (a *Assembler) insert(calls []schema.Call, now int64, res *Result) error {
 		}
 		t.lines = a.spare.get(n)
 	}
-	t.lines = append(t.lines, line{span: c.Span, parent: c.Parent, part: c.Part, version: 0, up: -1, first: -1, sib: -1, received: now / 1e6})
+	t.lines = append(t.lines, line{span: c.Span, parent: c.Parent, part: c.Part, version: 0, up: -1, first: -1, sib: -1, of: -1, received: now / 1e6})
 	i := int32(len(t.lines) - 1)
 	l := &t.lines[i]
 	l.cur = c
