@@ -68,7 +68,8 @@ type backtest struct {
 	byGuard map[string]*GuardBacktest
 	scopes  map[string]map[string]*ScopeCount
 	left    map[string]schema.Money // exposure that a line counts with in the test, where another than it had
-	seen    int
+	looked  time.Time               // when it was looked at what time alone ends
+	records int                     // since then
 }
 
 // Backtest replays the journal through the guards of a policy, the very code that
@@ -101,6 +102,9 @@ func Backtest(ctx context.Context, p *Policy, o Options, journal Journal, from, 
 	if err := b.usePolicy(&test); err != nil {
 		return nil, err
 	}
+	for i := range b.byFamily { // there is nothing before it that they lack, and what fell is taken back
+		b.ledger.Warm(i)
+	}
 	if err := b.settle(); err != nil {
 		return nil, err
 	}
@@ -111,6 +115,9 @@ func Backtest(ctx context.Context, p *Policy, o Options, journal Journal, from, 
 				return err
 			}
 			record = e.RecordedAt
+			if err := b.lapse(time.Unix(0, min(e.Start, e.RecordedAt*1000))); err != nil {
+				return err
+			}
 			b.ledger.Begin()
 		}
 		return b.entry(e)
@@ -233,10 +240,20 @@ func (b *backtest) end() error {
 	if err := b.judgeKill(now); err != nil {
 		return err
 	}
-	if b.seen++; b.seen%64 == 0 {
-		if err := b.refreshLive(now); err != nil {
-			return err
-		}
+	return b.settle()
+}
+
+// lapse lets go of what holds no more when a call starts, since spend left a rolling window or
+// a window ended: the loop looks four times a second. Where much holds that is done less often,
+// so that a record costs no more than a few looks.
+func (b *backtest) lapse(start time.Time) error {
+	b.records++
+	if len(b.live) == 0 || start.Sub(b.looked) < time.Second || 64*b.records < len(b.live) {
+		return nil
+	}
+	b.looked, b.records = start, 0
+	if err := b.refreshLive(start); err != nil {
+		return err
 	}
 	return b.settle()
 }
