@@ -114,6 +114,7 @@ func (l *Loop) usePolicy(p *Policy) error {
 		}
 		g := byName[h.Guard]
 		switch {
+		case h.all() && h.Version == l.version: // a start looks at its policy twice
 		case h.all():
 			l.release(h, "the policy changed", "", now)
 		case g == nil || h.account == nil || g.index != h.account.Family:
@@ -183,6 +184,9 @@ func (l *Loop) denyAll(g *Guard, now time.Time) error {
 	if g.limit == nil || g.limit.Cmp(big.NewInt(0)) != 0 || g.Mode == "warn" {
 		return nil
 	}
+	if h := l.live[g.Name+"/all"]; h != nil && h.Version == l.version {
+		return nil
+	}
 	r := g.rungs[len(g.rungs)-1]
 	h := &live{guard: g, Scoped: "everything that guard " + g.Name + " looks at", Index: len(g.rungs) - 1, Rung: r.At.String(), Version: l.version, Touched: now.UnixNano()}
 	h.ID, h.Guard, h.Issued, h.Action, h.Exempt, h.Outcome = g.Name+"/all", g.Name, now.UTC(), r.Do, g.Exempt, g.Outcome
@@ -201,9 +205,22 @@ func (l *Loop) denyAll(g *Guard, now time.Time) error {
 		return nil // tool calls have no model; accounts of models speak for themselves
 	}
 	h.Reason = g.Name + ": its limit is 0, which denies all"
+	held := false // since before a start
+	if l.o.Store != nil {
+		v, err := l.o.Store.Get(keyLive + h.ID)
+		if err != nil {
+			return err
+		}
+		was := live{}
+		if held = json.Unmarshal(v, &was) == nil && was.Version == h.Version; held {
+			h.Issued = was.Issued
+		}
+	}
 	l.live[h.ID] = h
 	l.put(h)
-	l.event(h.event("directive", now))
+	if !held {
+		l.event(h.event("directive", now))
+	}
 	return nil
 }
 
