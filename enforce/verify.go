@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/flyball/flyball/enforce/ledger"
@@ -32,12 +33,15 @@ func (l *Loop) Warm(ctx context.Context, journal Journal, confirmed func() uint6
 	}
 	families, renamings := l.policy.families(), l.renamings
 	// A scratch ledger for each chunk at which families began.
-	groups, scratches := map[uint64][]int{}, map[uint64]*ledger.Ledger{}
+	groups, scratches, runs := map[uint64][]int{}, map[uint64]*ledger.Ledger{}, map[uint64]*ledger.Ledger{}
 	for n, i := range cold {
 		groups[begins[n]] = append(groups[begins[n]], i)
 	}
 	for since, members := range groups {
 		scratches[since] = l.ledger.Scratch(members)
+		if slices.ContainsFunc(members, func(i int) bool { return l.ledger.Window(i).Unit == ledger.Run }) {
+			runs[since] = l.ledger.Scratch(members)
+		}
 	}
 	l.mu.Unlock()
 	if len(cold) == 0 {
@@ -54,8 +58,43 @@ func (l *Loop) Warm(ctx context.Context, journal Journal, confirmed func() uint6
 		}); err != nil {
 			return fmt.Errorf("fill in guards: %w", err)
 		}
+		if before := now.Add(-ledger.KeepRuns); runs[since] != nil && before.Before(from) {
+			if err := fillRuns(ctx, journal, before, from, since, scratch, runs[since]); err != nil {
+				return fmt.Errorf("fill in guards: %w", err)
+			}
+		}
 		if err := l.fill(scratch, members, families, renamings); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// fillRuns adds to the runs of a scratch ledger what they had before it: a run that goes on
+// may have begun long ago, and others need no account.
+func fillRuns(ctx context.Context, journal Journal, from, to time.Time, chunk uint64, scratch, older *ledger.Ledger) error {
+	if err := journal(ctx, from, to, chunk, func(e *schema.Entry) error {
+		c := callOf(e)
+		for i := range older.Len() {
+			if older.Window(i).Unit != ledger.Run {
+				continue
+			}
+			if a, err := scratch.Find(i, time.Unix(0, e.Start), c.Value, false); err != nil {
+				return err
+			} else if a != nil {
+				older.Begin()
+				return older.Apply(e, 0)
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for key, a := range older.All() {
+		if older.Window(a.Family).Unit == ledger.Run && scratch.All()[key] != nil {
+			if err := scratch.Fill(key, a.Family, a); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -176,13 +176,16 @@ type Ledger struct {
 // ran is how long the ledger has been in use, whatever the clock is set to.
 func (l *Ledger) ran() time.Duration { return time.Since(l.began) }
 
+// KeepRuns is how long the account of a run that rests is kept: longer than any rolling window.
+const KeepRuns = 32 * 24 * time.Hour
+
 // New makes an empty ledger.
 func New(o Options) *Ledger {
 	if o.MaxAccounts == 0 {
 		o.MaxAccounts = 200_000
 	}
 	if o.Keep == 0 {
-		o.Keep = 32 * 24 * time.Hour // longer than any rolling window
+		o.Keep = KeepRuns
 	}
 	if o.Zone == nil {
 		o.Zone = func(string) *time.Location { return time.UTC }
@@ -1101,6 +1104,9 @@ func (l *Ledger) Stats() (accounts, families int, loads uint64) {
 
 // Opened is how many accounts were opened that nobody knew before.
 func (l *Ledger) Opened() uint64 { return l.opened }
+
+// Len is how many families are in use.
+func (l *Ledger) Len() int { return len(l.families) }
 
 // Window is the family's window.
 func (l *Ledger) Window(family int) Window { return l.families[family].Window }
