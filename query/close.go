@@ -90,6 +90,8 @@ func (a *API) closeReport(ctx context.Context, r *request) (any, error) {
 	q.rangeArgs(r)
 	q.bind("period", "String", period)
 	q.paging(r, r.limit)
+	in := r.Query("currency")
+	q.vars["FX"], q.vars["FXDay"] = in != "" && in != "USD", "toDate(s.at, '"+quoteZone(r.zone)+"')"
 	out := []row{}
 	total := row{"frozen_usd": "0", "current_usd": "0", "adjustment_usd": "0", "frozen_calls": int64(0), "current_calls": int64(0)}
 	all := uint64(0)

@@ -136,6 +136,35 @@ func TestCloseInAnotherCurrency(t *testing.T) {
 	s.refuse("/api/v1/close?period=2026-03&currency=EUR", http.StatusConflict, "no longer all there")
 }
 
+// A credit that takes back what another day cost leaves nothing in USD, and something in a
+// currency whose rate has changed. The row stays, so that a total is the same by whatever it is grouped.
+func TestNothingInUSDMayBeSomethingInAnotherCurrency(t *testing.T) {
+	s := newStore(t, withEuros(t))
+	tr := newTrace("t-1", "r", 1, nil)
+	adjustment := func(usd, day string) schema.Entry {
+		e := at(tr.add(schema.KindAdjustment, priced(usd)), day+"T12:00:00Z", "2026-03-20T00:00:00Z")
+		e.Source, e.Scope, e.Name = schema.SourceAdjustment, "jo", "fee"
+		e.Provider, e.Model = "openai", "m-5"
+		return e
+	}
+	s.post(at(tr.add(schema.KindModel, priced("1"), model("m-6")), "2026-03-09T12:00:00Z", "2026-03-20T00:00:00Z"), adjustment("1", "2026-03-09"), adjustment("-1", "2026-03-10"))
+	const want = "0 0.466666666667" // 1/1.25 - 1/3
+	for _, groups := range []string{"model", "model&interval=1d", "model&interval=1mo"} {
+		m := s.get("/api/v1/spend?group_by=" + groups + "&model=m-5&from=2026-03-01&to=2026-04-01&currency=EUR")
+		equal(t, groups, show([]map[string]any{m["total"].(map[string]any)}, "cost_usd", "cost"), want)
+	}
+	m := s.get("/api/v1/spend?group_by=model&from=2026-03-01&to=2026-04-01&currency=EUR")
+	equal(t, "rows", show(list(m["rows"]), "model", "cost_usd", "cost"), "m-6 1 0.8\nm-5 0 0.466666666667")
+	if code, body := s.send("/api/v1/close", "", `{"period":"2026-03","as_of":"2026-04-01"}`); code != http.StatusOK {
+		t.Fatal(code, body)
+	}
+	m = s.get("/api/v1/close?period=2026-03&currency=EUR")
+	equal(t, "closed", show(list(m["rows"]), "model", "frozen_usd", "frozen", "adjustment"), "m-5 0 0.466666666667 0\nm-6 1 0.8 0")
+	equal(t, "closed in all", show([]map[string]any{m["total"].(map[string]any)}, "frozen_usd", "frozen"), "1 1.266666666667")
+	m = s.get("/api/v1/close?period=2026-03")
+	equal(t, "closed in USD", show(list(m["rows"]), "model", "frozen_usd"), "m-6 1")
+}
+
 // Quantity times price stays the cost of each row, and the file the sum of spend.
 func TestFocusInAnotherCurrency(t *testing.T) {
 	s := newStore(t, withEuros(t), func(o *Options) { o.Prices = listed })

@@ -232,3 +232,16 @@ func TestTimes(t *testing.T) {
 	s.refuse("/api/v1/spend?from=0001-01-01", http.StatusBadRequest, "1971")
 	s.refuse("/api/v1/calls?from=2026-03-10&to=9999-01-01", http.StatusBadRequest, "2105")
 }
+
+// A further part of an answer is no call. Where its model is free it has no cost either, and its tokens still count.
+func TestSpendOfFreeParts(t *testing.T) {
+	s := newStore(t)
+	tr := newTrace("t-1", "r", 1, nil)
+	part := tr.add(schema.KindModel, used("line/m-free", schema.Tokens{Input: 10, Output: 3}), status(schema.CostFree), model("m-free"), func(e *schema.Entry) { e.Part, e.Posting.ModelCalls = 1, 0 })
+	s.post(tr.add(schema.KindModel, priced("1")), part)
+	rows := list(s.get("/api/v1/spend?group_by=model&" + during)["rows"])
+	equal(t, "rows", show(rows, "model", "calls", "cost_usd"), "m-5 1 1\nm-free 0 0")
+	if got := rows[1]["tokens"].(map[string]any); fmt.Sprint(got["input"], got["output"]) != "10 3" {
+		t.Errorf("tokens: %v", got)
+	}
+}

@@ -19,6 +19,11 @@ FROM (
     ) AS l
     GROUP BY tenant, provider, model
     HAVING frozen_cost != 0 OR current_cost != 0 OR frozen_calls != 0 OR current_calls != 0 OR frozen_unpriced != 0 OR current_unpriced != 0 OR frozen_unknown != 0 OR current_unknown != 0
+    {{- if .FX}}
+        -- Days that come to nothing in USD may still come to something there.
+        OR (tenant, provider, model) IN (SELECT tenant, provider, model FROM spend_15m AS s WHERE {{.Tenants}} AND s.at >= {from:DateTime('UTC')} AND s.at < {to:DateTime('UTC')}
+            GROUP BY tenant, provider, model, {{.FXDay}}, booked_on HAVING sum(s.cost) != 0)
+    {{- end}}
 )
 ORDER BY tenant, provider, model
 LIMIT {limit:UInt32} OFFSET {offset:UInt32}

@@ -20,7 +20,7 @@ SELECT *, throwIf(max(foreign) OVER () != 0, 'a row of another tenant') AS guard
     WHERE {{.Filter}}
     {{if .FX}}GROUP BY {{range .Groups}}{{.}}, {{end}}fx_day)) AS d
     {{end}}{{if .Groups}}GROUP BY {{range $i, $g := .Groups}}{{if $i}}, {{end}}{{$g}}{{end}}{{end}}
-    HAVING retries != 0 OR fallbacks != 0 OR hedges != 0 OR wasted != 0
+    HAVING retries != 0 OR fallbacks != 0 OR hedges != 0 OR wasted != 0{{if .FX}} OR converted != 0{{end}}
 )
 ORDER BY retries DESC, wasted DESC{{range .Groups}}, {{.}}{{end}}
 LIMIT {limit:UInt32} OFFSET {offset:UInt32}

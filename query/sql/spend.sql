@@ -1,4 +1,5 @@
--- The totals are of every row, also of those that LIMIT cuts off. In another currency each day of a row is converted by itself.
+-- The totals are of every row, also of those that LIMIT cuts off. In another currency each day of a row is converted by itself, so that
+-- what comes to nothing in USD may still be something there. A further part of a call that is free has tokens alone.
 SELECT *,
     count() OVER () AS all_rows, sum(calls) OVER () AS all_calls, sum(cost) OVER () AS all_cost, sum(unpriced) OVER () AS all_unpriced,
     sum(unknown) OVER () AS all_unknown, sum(estimated) OVER () AS all_estimated, sum(sampled) OVER () AS all_sampled,{{if .FX}} sum(converted) OVER () AS all_converted,{{end}}
@@ -20,7 +21,8 @@ FROM (
     WHERE {{.Tenants}} AND s.at >= {from:DateTime('UTC')} AND s.at < {to:DateTime('UTC')} AND {{.Filter}}
     GROUP BY {{range .Groups}}{{.}}, {{end}}at{{if .FX}}, fx_day)) AS d
     GROUP BY {{range .Groups}}{{.}}, {{end}}at{{end}}
-    HAVING calls != 0 OR cost != 0 OR unpriced != 0 OR unknown != 0
+    HAVING calls != 0 OR cost != 0 OR unpriced != 0 OR unknown != 0{{if .FX}} OR converted != 0{{end}}
+        OR tok_input != 0 OR tok_cache_read != 0 OR tok_cache_write_5m != 0 OR tok_cache_write_1h != 0 OR tok_output != 0 OR tok_input_audio != 0 OR tok_input_image != 0 OR tok_output_audio != 0 OR tok_output_image != 0
 )
 ORDER BY at, cost DESC{{range .Groups}}, {{.}}{{end}}
 LIMIT {limit:UInt32} OFFSET {offset:UInt32}

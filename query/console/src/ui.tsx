@@ -16,10 +16,12 @@ const local = format({ dateStyle: "medium", timeStyle: "medium" });
 const clock = format({ timeStyle: "medium" });
 export const zone = () => clock().resolvedOptions().timeZone;
 
-// Time is an instant in the browser's zone; UTC is what hovering shows.
+// Time is an instant in the browser's zone; UTC is what hovering shows. What is none, as
+// in an address that was edited by hand, is shown as it stands.
 export function Time({ at, short }: { at?: string; short?: boolean }) {
   if (!at || at.startsWith("0001")) return <span class="muted">–</span>;
   const d = new Date(at);
+  if (Number.isNaN(d.getTime())) return <span>{at}</span>;
   const today = d.toDateString() === new Date().toDateString();
   return (
     <time dateTime={at} title={d.toISOString().replace("T", " ").replace("Z", " UTC")}>

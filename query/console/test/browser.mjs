@@ -681,6 +681,18 @@ async function large() {
 
 // trouble: a server that is slow, starting, or says no.
 async function trouble() {
+  // An address that was edited by hand is answered with what is wrong with it.
+  const edited = await open({ viewport: { width: 800, height: 900 } }, [400]);
+  for (const time of ["from=abc", "from=2026-13-01", "to=abc", "from=2026-12-01&to=2026-11-01"]) {
+    await visit(edited, "overview?" + time);
+    const said = await text(edited);
+    check(/want RFC 3339|is not before/.test(said), time, "is not said to be wrong:", said.slice(0, 300));
+  }
+  // What is heard alone is no reason to scroll the page where its table does.
+  await visit(edited, "guards");
+  check(await edited.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "guards scroll the page, not the table");
+  await edited.context().close();
+
   const page = await open({}, [503, 500]);
   let cancelled = 0;
   page.on("requestfailed", (r) => r.failure()?.errorText.includes("ABORTED") && cancelled++);
