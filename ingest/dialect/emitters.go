@@ -176,6 +176,8 @@ func (rec *record) emitterBasis(c *schema.Call, fam family) basis {
 		return exclusive
 	case s == "gen_ai":
 		return inclusive
+	case s == "gcp.vertex.agent": // its own client for Claude adds the cached part to the input, and so does LiteLLM
+		return inclusive
 	case s == "pydantic-ai", strings.HasPrefix(s, "logfire"), s == "livekit-agents":
 		return inclusive
 	case s == "openinference.instrumentation.claude_agent_sdk":
@@ -222,6 +224,24 @@ func (rec *record) aiMajor() int {
 		}
 	}
 	return 0
+}
+
+// countsReasoningTwice reports whether the output contains reasoning twice: Google's ADK from
+// version 2 adds thoughts to the answer's tokens as Gemini reports them, also to those of LiteLLM,
+// which contain them. Only a model that LiteLLM asks for is named with its provider.
+func (rec *record) countsReasoningTwice(u *usage) bool {
+	if rec.scope != "gcp.vertex.agent" || u.fam != famGenAI || !rec.has(kReasoning) || u.reason.n == 0 || u.out.n < 2*u.reason.n {
+		return false
+	}
+	if v := version(rec.version); len(v) == 0 || v[0] < 2 {
+		return false
+	}
+	provider, _, ok := strings.Cut(rec.str(kRequestModel), "/")
+	switch provider {
+	case "projects", "publishers", "models", "tunedModels", "endpoints", "apigee":
+		return false
+	}
+	return ok
 }
 
 // noCacheFigures lists emitters that never carry cached tokens, so that absent
