@@ -226,6 +226,17 @@ func (rec *record) aiMajor() int {
 	return 0
 }
 
+// repeatsCallLLM reports whether a span says less of what the span around it says: older ADKs
+// have the provider's usage on call_llm, and below it a span with the two sums alone, by
+// Gemini's name for every provider.
+func (rec *record) repeatsCallLLM() bool {
+	if rec.scope != "gcp.vertex.agent" || rec.name == "call_llm" || rec.hasAny(kReasoning, kRead, kWriteCreation) {
+		return false
+	}
+	v := version(rec.version)
+	return len(v) > 0 && compareVersions(v, []int{2, 3}) < 0
+}
+
 // countsReasoningTwice reports whether the output contains reasoning twice: Google's ADK from
 // version 2 adds thoughts to the answer's tokens as Gemini reports them, also to those of LiteLLM,
 // which contain them. Only a model that LiteLLM asks for is named with its provider.

@@ -19,7 +19,7 @@ const CONTENT = [
   /^gcp\.vertex\.agent\.(tool_call_args|tool_response|llm_request|llm_response|data)$/, /(^|[._])(goal|backstory|expected_output)$/, /^(crewai\.)?(crew|agent|task)\.(description|result|agents|tasks|output|context)$/, /^traceloop\.entity\.(input|output)$/, /^langfuse\.(observation|trace)\.(input|output)$/, /^(all_messages|pydantic_ai\.all_messages|final_result|tool_arguments|tool_response|model_request_parameters|request_data|response_data|events)(_events)?$/,
   /^tool\.(parameters|description|json_schema)$/, /^llm\.(tools|prompts|choices)/, /^(embedding\.(text|vector|embeddings)|document\.)/, /^llm\.\w+\.(messages|input|choices|output|content|tools)$/, /^(system_prompt|content|message|text|tool_calls?|tool_result)$/,
 ];
-const KEPT_MEMBERS = /^(id|.*_id|.*Id|model|model_name|model_id|role|type|kind|object|status|finish_?reason|stop_?reason|finishReason|stopReason|name|service_tier|system_fingerprint|provider|version|modality|trafficType|modelVersion|created.*)$/;
+const KEPT_MEMBERS = /^(id|.*_id|.*Id|model|model_name|model_id|role|type|kind|object|status|finish_?reason|stop_?reason|finishReason|stopReason|name|service_tier|system_fingerprint|provider|version|modality|traffic_?[tT]ype|model_?[vV]ersion|created.*)$/;
 
 // Members of any JSON text whose texts are content.
 const CONTENT_MEMBERS = /^(content|text|goal|backstory|expected_output|arguments|args|input|output|parts|thinking|reasoning_content|refusal|prompt|completion|messages|result|body|description|system|instructions|query|delta|signature|partial_json|parameters|schema|embedding|vector)$/;
