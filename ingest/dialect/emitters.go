@@ -226,27 +226,29 @@ func (rec *record) aiMajor() int {
 	return 0
 }
 
+// oldADK reports whether a span is of Google's ADK before version 2.3, where only the
+// provider's own answer tells more than two sums.
+func (rec *record) oldADK() bool {
+	v := version(rec.version)
+	return rec.scope == "gcp.vertex.agent" && len(v) > 0 && compareVersions(v, []int{2, 3}) < 0
+}
+
 // repeatsCallLLM reports whether a span says less of what the span around it says: older ADKs
 // have the provider's usage on call_llm, and below it a span with the two sums alone, by
 // Gemini's name for every provider.
 func (rec *record) repeatsCallLLM() bool {
-	if rec.scope != "gcp.vertex.agent" || rec.name == "call_llm" || rec.hasAny(kReasoning, kRead, kWriteCreation) {
-		return false
-	}
-	v := version(rec.version)
-	return len(v) > 0 && compareVersions(v, []int{2, 3}) < 0
+	return rec.oldADK() && rec.name != "call_llm" && !rec.hasAny(kReasoning, kRead, kWriteCreation)
 }
 
-// countsReasoningTwice reports whether the output contains reasoning twice: Google's ADK from
-// version 2 adds thoughts to the answer's tokens as Gemini reports them, also to those of LiteLLM,
-// which contain them. Only a model that LiteLLM asks for is named with its provider.
+// countsReasoningTwice reports whether the output contains reasoning twice: newer ADKs add
+// thoughts to the answer's tokens as Gemini reports them, also to those of LiteLLM, which
+// contain them.
 func (rec *record) countsReasoningTwice(u *usage) bool {
-	if rec.scope != "gcp.vertex.agent" || u.fam != famGenAI || !rec.has(kReasoning) || u.reason.n == 0 || u.out.n < 2*u.reason.n {
-		return false
-	}
-	if v := version(rec.version); len(v) == 0 || v[0] < 2 {
-		return false
-	}
+	return rec.scope == "gcp.vertex.agent" && !rec.oldADK() && rec.version != "" && u.fam == famGenAI && rec.has(kReasoning) && u.reason.n > 0 && u.out.n >= 2*u.reason.n && rec.byLiteLLM()
+}
+
+// byLiteLLM reports whether an ADK asked LiteLLM, whose models are named with their provider.
+func (rec *record) byLiteLLM() bool {
 	provider, _, ok := strings.Cut(rec.str(kRequestModel), "/")
 	switch provider {
 	case "projects", "publishers", "models", "tunedModels", "endpoints", "apigee":
@@ -263,6 +265,8 @@ func (rec *record) noCacheFigures(c *schema.Call) bool {
 		return c.Kind == schema.KindModel
 	case "ai":
 		return c.Kind == schema.KindModel && !rec.has(kAIInput)
+	case "gcp.vertex.agent":
+		return c.Kind == schema.KindModel && rec.oldADK()
 	case "litellm":
 		return rec.rawUsage == ""
 	}

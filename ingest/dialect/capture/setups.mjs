@@ -234,6 +234,12 @@ export const SETUPS = [
     comment: 'call_llm has the provider\'s usage as JSON in gcp.vertex.agent.llm_response, unless content is switched off. The span generate_content below it has input and output alone, thoughts left out, with gemini as system for every model, and the user. With LiteLLM the candidates contain thoughts, which the total tells; cache writes are lost. One span stands for all attempts.',
   },
   {
+    name: 'adk1-nocontent', env: 'adk1', file: 'adk_agent.py', vars: { LITELLM_LOCAL_MODEL_COST_MAP: 'True', ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS: 'false' },
+    scenarios: ['gemini-cached', 'gemini-reasoning', 'chat-reasoning'],
+    packages: ['google-adk', 'google-genai', 'litellm'],
+    comment: 'Without content the answer on call_llm is an empty object: cached tokens are nowhere, and thoughts only in gen_ai.usage.experimental.reasoning_tokens, outside the output for Gemini and inside for LiteLLM.',
+  },
+  {
     name: 'adk-openinference', env: 'adk', file: 'adk_agent.py', vars: { INSTRUMENTATION: 'openinference', LITELLM_LOCAL_MODEL_COST_MAP: 'True' }, scenarios: ADK,
     packages: ['openinference-instrumentation-google-adk', 'google-adk', 'google-genai', 'litellm'],
     comment: 'It writes on whatever span is current, which in this version of the ADK is invoke_agent: that span becomes the model call, and of several calls below it only the last is left. Counts of the ADK itself (gen_ai.usage.*, where output of LiteLLM\'s models has reasoning twice) stand beside llm.token_count.*, which has cache and reasoning but for LiteLLM no cache writes. User and session are on its own spans. llm.provider is google for every model. One span stands for all attempts.',
