@@ -274,4 +274,10 @@ export const SETUPS = [
     packages: ['agent-framework-core', 'agent-framework-openai', 'agent-framework-anthropic', 'openai', 'anthropic'],
     comment: 'invoke_agent repeats the sum of its chat spans with its own name as provider. Input contains the cache for OpenAI and leaves it out for Anthropic, under the same names; the SDK\'s own span below the chat span has it inside and tells the lifetimes. A failed call has only the framework\'s class as error.type, so its cause is lost. Retries inside the SDK are invisible, except on the Anthropic SDK\'s own span.',
   },
+  {
+    name: 'openlit', env: 'openlit', file: 'openlit_sdk.py',
+    scenarios: [...each('chat', 'cached', 'reasoning', 'tools', 'stream', 'retry-429', 'always-429'), ...each('anthropic', 'cached', 'smallcache', 'tools', 'stream')],
+    packages: ['openlit', 'openai', 'anthropic'],
+    comment: 'Anthropic input leaves the cache out, OpenAI input contains it, under the same names; the span attribute gen_ai.client.token.usage is the total of what is shown. Reasoning and lifetimes are lost. gen_ai.usage.cost is 0 where its price table could not be fetched. It instruments the HTTP client as well, so each attempt is a child.',
+  },
 ];
