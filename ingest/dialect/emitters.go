@@ -176,6 +176,8 @@ func (rec *record) emitterBasis(c *schema.Call, fam family) basis {
 		return exclusive
 	case s == "gen_ai":
 		return inclusive
+	case s == "gcp.vertex.agent": // its own client for Claude adds the cached part to the input, and so does LiteLLM
+		return inclusive
 	case s == "pydantic-ai", strings.HasPrefix(s, "logfire"), s == "livekit-agents":
 		return inclusive
 	case s == "openinference.instrumentation.claude_agent_sdk":
@@ -224,6 +226,37 @@ func (rec *record) aiMajor() int {
 	return 0
 }
 
+// oldADK reports whether a span is of Google's ADK before version 2.3, where only the
+// provider's own answer tells more than two sums.
+func (rec *record) oldADK() bool {
+	v := version(rec.version)
+	return rec.scope == "gcp.vertex.agent" && len(v) > 0 && compareVersions(v, []int{2, 3}) < 0
+}
+
+// repeatsCallLLM reports whether a span says less of what the span around it says: older ADKs
+// have the provider's usage on call_llm, and below it a span with the two sums alone, by
+// Gemini's name for every provider.
+func (rec *record) repeatsCallLLM() bool {
+	return rec.oldADK() && rec.name != "call_llm" && !rec.hasAny(kReasoning, kRead, kWriteCreation)
+}
+
+// countsReasoningTwice reports whether the output contains reasoning twice: newer ADKs add
+// thoughts to the answer's tokens as Gemini reports them, also to those of LiteLLM, which
+// contain them.
+func (rec *record) countsReasoningTwice(u *usage) bool {
+	return rec.scope == "gcp.vertex.agent" && !rec.oldADK() && rec.version != "" && u.fam == famGenAI && rec.has(kReasoning) && u.reason.n > 0 && u.out.n >= 2*u.reason.n && rec.byLiteLLM()
+}
+
+// byLiteLLM reports whether an ADK asked LiteLLM, whose models are named with their provider.
+func (rec *record) byLiteLLM() bool {
+	provider, _, ok := strings.Cut(rec.str(kRequestModel), "/")
+	switch provider {
+	case "projects", "publishers", "models", "tunedModels", "endpoints", "apigee":
+		return false
+	}
+	return ok
+}
+
 // noCacheFigures lists emitters that never carry cached tokens, so that absent
 // does not mean zero.
 func (rec *record) noCacheFigures(c *schema.Call) bool {
@@ -232,6 +265,8 @@ func (rec *record) noCacheFigures(c *schema.Call) bool {
 		return c.Kind == schema.KindModel
 	case "ai":
 		return c.Kind == schema.KindModel && !rec.has(kAIInput)
+	case "gcp.vertex.agent":
+		return c.Kind == schema.KindModel && rec.oldADK()
 	case "litellm":
 		return rec.rawUsage == ""
 	}

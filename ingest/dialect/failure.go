@@ -51,8 +51,11 @@ func (rec *record) failure(c *schema.Call) {
 		}
 	}
 	for _, text := range texts {
-		if f := classifyText(text, c.HTTPStatus); f != schema.NoFailure {
-			c.Failure = f
+		f := classifyText(text, c.HTTPStatus)
+		if f == schema.NoFailure || f == schema.UnknownFailure && c.Failure != schema.NoFailure {
+			continue
+		}
+		if c.Failure = f; f != schema.UnknownFailure { // a text that names no cause does not hide one that does
 			break
 		}
 	}

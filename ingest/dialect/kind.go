@@ -86,6 +86,9 @@ func (rec *record) kindOf(c *schema.Call) {
 	}
 	if op := rec.str(kOperation); op != "" {
 		rec.genAIKind(c, op)
+		if c.Kind == schema.KindModel && rec.repeatsCallLLM() {
+			c.Role |= schema.RoleNotCounted
+		}
 		return
 	}
 	if k := rec.str(kTraceloopKind); k != "" {

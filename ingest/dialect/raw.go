@@ -246,6 +246,11 @@ func payload(b gjson.Result) (usage, bool) {
 			u.tier = b.Get("trafficType").String() + b.Get("traffic_type").String()
 		}
 		u.basis, u.outExcludes = inclusive, true
+		// Who puts another provider's counts into this shape, as Google's ADK does with LiteLLM's, has the
+		// thoughts inside the candidates; the total tells.
+		if total := firstNum(b, "totalTokenCount", "total_token_count"); u.reason.n > 0 && u.reason.n <= u.out.n && total.n == u.in.n+u.out.n && total.n > 0 {
+			u.outExcludes = false
+		}
 	case b.Get("total_input_tokens").Exists(): // Gemini's interactions
 		u.in, u.out = num(b.Get("total_input_tokens")), num(b.Get("total_output_tokens"))
 		u.read, u.reason = num(b.Get("total_cached_tokens")), num(b.Get("total_thought_tokens"))

@@ -524,6 +524,10 @@ func (rec *record) resolve(c *schema.Call, u *usage) {
 
 	out := u.out.n
 	switch {
+	case rec.countsReasoningTwice(u):
+		out -= u.reason.n
+	case rec.oldADK() && u.fam == famGenAI && c.Provider == "google" && !rec.byLiteLLM(): // candidates alone
+		out += u.reason.n
 	case u.outExcludes, u.reason.n > out && u.out.st == countOK:
 		out += u.reason.n
 	case u.reason.n > 0 && u.total.st == countOK && u.total.n == u.in.n+u.out.n+u.reason.n && cached != u.reason.n,

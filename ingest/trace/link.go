@@ -40,12 +40,14 @@ func (a *Assembler) link(t *trace, i int32, c *schema.Call, now int64) {
 		if t.index != nil {
 			for _, k := range t.waiting[l.span] {
 				a.attach(t, k, i)
+				a.queueTwins(t, k)
 			}
 			delete(t.waiting, l.span)
 		} else {
 			for k := range t.lines {
 				if lk := &t.lines[k]; lk.up < 0 && lk.parent == l.span && int32(k) != i {
 					a.attach(t, int32(k), i)
+					a.queueTwins(t, int32(k))
 				}
 			}
 		}
@@ -255,6 +257,21 @@ func (a *Assembler) stateChanged(t *trace, i int32, before, now lineState) {
 	}
 }
 
+// queueTwins queues the other records of a line that has found its parent, which may
+// decide which of them counts.
+func (a *Assembler) queueTwins(t *trace, k int32) {
+	l := &t.lines[k]
+	if !t.hasTwins || l.response == 0 && l.shape == 0 || !l.callable() {
+		return
+	}
+	lo, hi := t.near(k)
+	for j := lo; j < hi; j++ {
+		if o := &t.lines[j]; j != k && (l.response != 0 && o.response == l.response || l.shape != 0 && o.shape == l.shape) {
+			a.queue(t, j)
+		}
+	}
+}
+
 func (a *Assembler) queueTree(t *trace, i int32) {
 	a.queue(t, i)
 	for k := t.lines[i].first; k >= 0; k = t.lines[k].sib {
@@ -343,6 +360,7 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 				continue
 			}
 			twin := l.response != 0 && o.response == l.response || l.shape != 0 && o.shape == l.shape || l.failure != schema.NoFailure && o.failure != schema.NoFailure && o.parent == l.parent
+			t.hasTwins = t.hasTwins || twin
 			repeat := l.args != 0 && o.args == l.args && o.target == l.target
 			later := t.failures > 0 && o.start >= l.start && (o.parent == l.parent || l.kind.ModelLike())
 			opened := t.streamEnds && o.kind == l.kind && o.parent == l.parent && o.usage == schema.UsageUnknown

@@ -102,6 +102,7 @@ type trace struct {
 	root       int32
 	failures   int
 	streamEnds bool            // some line is the end of a stream
+	hasTwins   bool            // two lines may be records of one call
 	parts      int             // lines that are further parts of a span
 	level      schema.Identity // trace-level identity, unique values only
 	levelRun   string          // operator's run seen on any span

@@ -41,6 +41,24 @@ const LITELLM = [
   ...each('gemini', 'cached', 'reasoning'),
 ];
 
+const ADK = [
+  ...each('gemini', 'plain', 'cached', 'reasoning', 'tools', 'stream', 'retry-429', 'always-429'),
+  ...each('chat', 'cached', 'reasoning', 'tools', 'stream', 'retry-429'),
+  ...each('anthropic', 'cached', 'smallcache', 'stream'),
+];
+const LANGCHAIN = [
+  ...each('chat', 'plain', 'cached', 'reasoning', 'tools', 'stream', 'tenant', 'retry-429', 'always-429'),
+  ...each('responses', 'cached', 'reasoning'),
+  ...each('anthropic', 'plain', 'cached', 'smallcache', 'reasoning', 'tools', 'stream'),
+  ...each('gemini', 'cached', 'reasoning', 'tools', 'stream'),
+];
+
+const CREWAI = [...each('chat', 'cached', 'reasoning', 'tools', 'stream', 'retry-429', 'always-429'), ...each('anthropic', 'cached', 'smallcache', 'tools')];
+const AGENTFW = [
+  ...each('chat', 'plain', 'cached', 'reasoning', 'tools', 'stream', 'tenant', 'retry-429', 'always-429'), 'responses-cached',
+  ...each('anthropic', 'cached', 'smallcache', 'tools', 'stream'),
+];
+
 export const SETUPS = [
   { ...aisdk(5), comment: 'Inner spans doGenerate, doStream and doEmbed repeat on the outer span; the outer generateText holds the last step only. Anthropic input leaves the cache out; OpenAI and Google input contains it. generateText has no cache or reasoning attribute: for Anthropic and Google the raw usage is in ai.response.providerMetadata, for OpenAI chat the cached and reasoning counts are nowhere. Google output leaves thoughts out. Each attempt is an inner span of its own.' },
   { ...aisdk(6), comment: 'Inner spans repeat on the outer span, which sums the steps. Input contains the cache for every provider and output contains thoughts; inputTokenDetails.noCacheTokens says the uncached part. Google tool-use prompt tokens are in no attribute, only in ai.response.providerMetadata. The cache lifetimes of Anthropic are only in ai.response.providerMetadata. Each attempt is an inner span of its own.' },
@@ -254,5 +272,63 @@ export const SETUPS = [
     name: 'litellm-proxy-context', env: 'gateway', file: 'litellm_proxy.py', vars: { PROPAGATE: '1' }, scenarios: ['chat-cached', 'chat-tools', 'chat-retry-429'],
     packages: ['litellm', 'openinference-instrumentation-openai', 'openai'],
     comment: 'As litellm-proxy, with the client\'s context sent along: the gateway\'s spans hang below the root of the client\'s trace, beside the span of the client\'s call.',
+  },
+  {
+    name: 'adk', env: 'adk', file: 'adk_agent.py', vars: { LITELLM_LOCAL_MODEL_COST_MAP: 'True' }, scenarios: ADK,
+    packages: ['google-adk', 'google-genai', 'litellm'],
+    comment: 'Input contains the cache, also for Claude, by its own client or by LiteLLM; the written part is cache_creation without lifetimes. No response model, no response id and no user; the session becomes gen_ai.conversation.id. Models that LiteLLM asks for are named with their provider, and their output has reasoning added to it a second time. One span stands for all attempts. invoke_agent and invoke_workflow carry no usage.',
+  },
+  {
+    name: 'adk1', env: 'adk1', file: 'adk_agent.py', vars: { LITELLM_LOCAL_MODEL_COST_MAP: 'True' },
+    scenarios: [...each('gemini', 'cached', 'reasoning', 'tools', 'stream'), 'chat-reasoning', 'anthropic-cached'],
+    packages: ['google-adk', 'google-genai', 'litellm'],
+    comment: 'call_llm has the provider\'s usage as JSON in gcp.vertex.agent.llm_response, unless content is switched off. The span generate_content below it has input and output alone, thoughts left out, with gemini as system for every model, and the user. With LiteLLM the candidates contain thoughts, which the total tells; cache writes are lost. One span stands for all attempts.',
+  },
+  {
+    name: 'adk1-nocontent', env: 'adk1', file: 'adk_agent.py', vars: { LITELLM_LOCAL_MODEL_COST_MAP: 'True', ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS: 'false' },
+    scenarios: ['gemini-cached', 'gemini-reasoning', 'chat-reasoning'],
+    packages: ['google-adk', 'google-genai', 'litellm'],
+    comment: 'Without content the answer on call_llm is an empty object: cached tokens are nowhere, and thoughts only in gen_ai.usage.experimental.reasoning_tokens, outside the output for Gemini and inside for LiteLLM.',
+  },
+  {
+    name: 'adk-openinference', env: 'adk', file: 'adk_agent.py', vars: { INSTRUMENTATION: 'openinference', LITELLM_LOCAL_MODEL_COST_MAP: 'True' }, scenarios: ADK,
+    packages: ['openinference-instrumentation-google-adk', 'google-adk', 'google-genai', 'litellm'],
+    comment: 'It writes on whatever span is current, which in this version of the ADK is invoke_agent: that span becomes the model call, and of several calls below it only the last is left. Counts of the ADK itself (gen_ai.usage.*, where output of LiteLLM\'s models has reasoning twice) stand beside llm.token_count.*, which has cache and reasoning but for LiteLLM no cache writes. User and session are on its own spans. llm.provider is google for every model. One span stands for all attempts.',
+  },
+  {
+    name: 'adk-contrib', env: 'adk', file: 'adk_agent.py', vars: { INSTRUMENTATION: 'contrib' }, scenarios: each('gemini', 'plain', 'cached', 'reasoning', 'tools', 'stream', 'retry-429'),
+    packages: ['opentelemetry-instrumentation-google-genai', 'google-adk', 'google-genai'],
+    comment: 'The ADK leaves its own model span out and writes agent, session and invocation on that of the instrumentation, which has the response id. Tool-use prompt tokens are lost. One span stands for all attempts.',
+  },
+  {
+    name: 'langchain-openinference', env: 'langchain', file: 'langchain_agent.py', vars: { INSTRUMENTATION: 'openinference' }, scenarios: LANGCHAIN,
+    packages: ['openinference-instrumentation-langchain', 'langchain', 'langgraph', 'langchain-openai', 'langchain-anthropic', 'langchain-google-genai'],
+    comment: 'Input contains the cache; the raw answer is in output.value, for Anthropic with lifetimes and response id. Streams have no response id and no lifetimes. The Anthropic SDK from version 2 traces by itself: its span hangs below the web handler, not below the LLM span, and carries the same usage. Run metadata is JSON in metadata. Retries are visible only on the SDK\'s own Anthropic span.',
+  },
+  {
+    name: 'langchain-traceloop', env: 'langchain', file: 'langchain_agent.py', vars: { INSTRUMENTATION: 'traceloop' }, scenarios: LANGCHAIN,
+    packages: ['opentelemetry-instrumentation-langchain', 'langchain', 'langgraph', 'langchain-openai', 'langchain-anthropic', 'langchain-google-genai'],
+    comment: 'Input contains the cache. Anthropic writes that have a lifetime are lost: cache_creation is 0, because LangChain keeps them under their lifetimes alone. Reasoning is lost. The Anthropic SDK\'s own span is a sibling with the same response id and all counts. Each graph, node and agent has a span; making the agent is a trace of its own. Run metadata is traceloop.association.properties.*. Retries are invisible.',
+  },
+  {
+    name: 'crewai-openinference', env: 'crewai', file: 'crewai_crew.py', vars: { INSTRUMENTATION: 'openinference', EVENTS: '1' }, scenarios: CREWAI,
+    packages: ['openinference-instrumentation-crewai', 'crewai', 'openai', 'anthropic'],
+    comment: 'Input contains the cache; cache writes and reasoning have no attribute, nor have response id and provider. The span of the kickoff has a total. The Anthropic SDK from version 2 traces by itself: its span hangs below the web handler, not below the LLM span, with the same counts and, where LLM spans have none, a response id. Each try of the agent is an LLM span of its own, every third beside the agent\'s span. Retries inside the SDK are invisible.',
+  },
+  {
+    name: 'crewai-traceloop', env: 'crewai', file: 'crewai_crew.py', vars: { INSTRUMENTATION: 'traceloop' }, scenarios: CREWAI,
+    packages: ['opentelemetry-instrumentation-crewai', 'crewai', 'openai', 'anthropic'],
+    comment: 'It wraps a method that this version of CrewAI does not call for OpenAI and Anthropic: there are no LLM spans, and none of tools. What is left is crewai.crew.usage_metrics on crewai.workflow, a printed Python dict that sums the crew and names no model; gen_ai.request.model is on the agent\'s span, without counts. For Anthropic the SDK\'s own span is the call.',
+  },
+  {
+    name: 'agent-framework', env: 'agentfw', file: 'agent_framework_agent.py', scenarios: AGENTFW,
+    packages: ['agent-framework-core', 'agent-framework-openai', 'agent-framework-anthropic', 'openai', 'anthropic'],
+    comment: 'invoke_agent repeats the sum of its chat spans with its own name as provider. Input contains the cache for OpenAI and leaves it out for Anthropic, under the same names; the SDK\'s own span below the chat span has it inside and tells the lifetimes. A failed call has only the framework\'s class as error.type, so its cause is lost. Retries inside the SDK are invisible, except on the Anthropic SDK\'s own span.',
+  },
+  {
+    name: 'openlit', env: 'openlit', file: 'openlit_sdk.py',
+    scenarios: [...each('chat', 'cached', 'reasoning', 'tools', 'stream', 'retry-429', 'always-429'), ...each('anthropic', 'cached', 'smallcache', 'tools', 'stream')],
+    packages: ['openlit', 'openai', 'anthropic'],
+    comment: 'Anthropic input leaves the cache out, OpenAI input contains it, under the same names; the span attribute gen_ai.client.token.usage is the total of what is shown. Reasoning and lifetimes are lost. gen_ai.usage.cost is 0 where its price table could not be fetched. It instruments the HTTP client as well, so each attempt is a child.',
   },
 ];

@@ -16,16 +16,16 @@ const KEPT_HEADERS = new Set(['x-stainless-retry-count', 'user-agent']);
 const CONTENT = [
   /^(input|output)\.value$/, /^gen_ai\.(prompt|completion)(\.|$)/, /^gen_ai\.(input|output|prompt|completion|system)[._](messages?|instructions|content)/, /^gen_ai\.system_instructions$/, /^gen_ai\.tool\.(call\.)?(arguments|result|description)/,
   /^gen_ai\.tool\.definitions$/, /^(gen_ai|llm)\.(request|response)\.(functions|tools)/, /(?<!^(exception|error)\.|status_)messages?(\.\d+\..*)?$/, /^ai\.(prompt|response\.(text|object|toolCalls|reasoning|files|msg|content)|toolCall\.(args|result)|values?|embeddings?|request\.body|response\.body)/,
-  /^traceloop\.entity\.(input|output)$/, /^langfuse\.(observation|trace)\.(input|output)$/, /^(all_messages|pydantic_ai\.all_messages|final_result|tool_arguments|tool_response|model_request_parameters|request_data|response_data|events)(_events)?$/,
+  /^gcp\.vertex\.agent\.(tool_call_args|tool_response|llm_request|llm_response|data)$/, /(^|[._])(goal|backstory|expected_output)$/, /^(crewai\.)?(crew|agent|task)\.(description|result|agents|tasks|output|context)$/, /^traceloop\.entity\.(input|output)$/, /^langfuse\.(observation|trace)\.(input|output)$/, /^(all_messages|pydantic_ai\.all_messages|final_result|tool_arguments|tool_response|model_request_parameters|request_data|response_data|events)(_events)?$/,
   /^tool\.(parameters|description|json_schema)$/, /^llm\.(tools|prompts|choices)/, /^(embedding\.(text|vector|embeddings)|document\.)/, /^llm\.\w+\.(messages|input|choices|output|content|tools)$/, /^(system_prompt|content|message|text|tool_calls?|tool_result)$/,
   /^genkit:(input|output)$/, /^mastra\.\w+\.(input|output)$/,
   // Agent command lines.
   /^(prompt|request_text|response_text|function_args|tool_parameters|tool_input|arguments|output|reasoning|user_prompt|phases|new_context)$/,
 ];
-const KEPT_MEMBERS = /^(id|.*_id|.*Id|model|model_name|model_id|role|type|kind|object|status|finish_?reason|stop_?reason|finishReason|stopReason|name|service_tier|system_fingerprint|provider|version|modality|trafficType|modelVersion|created.*)$/;
+const KEPT_MEMBERS = /^(id|.*_id|.*Id|model|model_name|model_id|role|type|kind|object|status|finish_?reason|stop_?reason|finishReason|stopReason|name|service_tier|system_fingerprint|provider|version|modality|traffic_?[tT]ype|model_?[vV]ersion|created.*)$/;
 
 // Members of any JSON text whose texts are content.
-const CONTENT_MEMBERS = /^(content|text|arguments|args|input|output|parts|thinking|reasoning_content|refusal|prompt|completion|messages|result|body|description|system|instructions|query|delta|signature|partial_json|parameters|schema|embedding|vector)$/;
+const CONTENT_MEMBERS = /^(content|text|goal|backstory|expected_output|arguments|args|input|output|parts|thinking|reasoning_content|refusal|prompt|completion|messages|result|body|description|system|instructions|query|delta|signature|partial_json|parameters|schema|embedding|vector)$/;
 
 const matches = (list, key) => list.some((re) => re.test(key));
 const LOCAL_PATH = /(file:\/\/|(?<![\w/.]))\/(root|home|work|tmp|usr|var|opt|Users)\/[^\s"')]*/g;

@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 MODES = {
     "stream": dict(script="cached", stream=True, usage=True),
     "stream-nousage": dict(script="cached", stream=True, usage=False),
+    "stream-reasoning": dict(script="reasoning", stream=True, usage=True),
     "stream-tools": dict(script="tools", stream=True, usage=True),
     "abort": dict(script="abort", stream=True, usage=True),
     "tenant": dict(script="plain", tenant=True),
