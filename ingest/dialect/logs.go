@@ -46,6 +46,9 @@ func (r *Reader) AppendLogs(dst []schema.Call, ld plog.Logs, from Origin, receiv
 					continue
 				}
 				c.Tenant = tenant
+				if from.Trusted {
+					c.Role |= schema.RoleTrustedGateway
+				}
 				at := int64(lr.Timestamp())
 				if at == 0 {
 					at = int64(lr.ObservedTimestamp())

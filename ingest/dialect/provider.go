@@ -57,6 +57,12 @@ func (rec *record) model(c *schema.Call) {
 	switch c.Provider {
 	case "", "litellm_proxy":
 		c.Provider = providerOfModel(c.Model, c.RequestedModel)
+	case "openai": // whose SDK its instrumentation names, whoever answers
+		if h := modelHost(strings.ToLower(rec.str(kServerAddress))); h != "" {
+			c.Provider = h
+		} else if v := vendor(c.Model); v == "anthropic" || v == "google" || v == "xai" { // whose models nobody else has
+			c.Provider = v
+		}
 	case "anthropic", "cohere", "mistral", "meta", "amazon", "ai21":
 		if providerOfModel(c.Model, c.RequestedModel) == "bedrock" {
 			c.Provider = "bedrock"

@@ -115,6 +115,9 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 	}
 	a.attempt(t, i, c, p)
 	p.Hidden, p.HiddenCause = t.hidden(i, c)
+	if t.hasTwins {
+		t.hiddenElsewhere(i, p)
+	}
 	usage := l.usage
 	if usage != schema.UsageKnown {
 		for j := l.up; j >= 0; j = t.lines[j].up {
@@ -133,6 +136,20 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 	a.count(p, &p.ModelCalls, 1)
 	waste(t.lines[t.outcome(i)].failure, p)
 	return stateLeaf
+}
+
+// hiddenElsewhere adds what another record of the answer tells of attempts.
+func (t *trace) hiddenElsewhere(i int32, p *schema.Posting) {
+	l := &t.lines[i]
+	lo, hi := t.near(i)
+	for j := lo; j < hi; j++ {
+		if o := &t.lines[j]; j != i && uint32(o.hidden) > p.Hidden && o.callable() && l.sameRecord(o) {
+			p.Hidden, p.HiddenCause = uint32(o.hidden), o.hiddenCause
+			if p.HiddenCause == schema.NoFailure {
+				p.HiddenCause = schema.UnknownFailure
+			}
+		}
+	}
 }
 
 // sameKindBelow reports whether a call of the same kind, with usage or any, is nested in
@@ -423,7 +440,7 @@ func (l *line) within(o *line) bool {
 // covered if another record of it has calls below that count instead of both.
 func (t *trace) sameAnswer(i int32) (dup int32, twin, covered bool) {
 	l := &t.lines[i]
-	if l.response == 0 && l.shape == 0 && !l.failed() {
+	if l.response == 0 && l.shape == 0 && !l.failed() { // nothing to know it by
 		return -1, false, false
 	}
 	best, twins := i, false
@@ -432,6 +449,9 @@ func (t *trace) sameAnswer(i int32) (dup int32, twin, covered bool) {
 		o := &t.lines[j]
 		if j == i || !o.kind.ModelLike() || !o.callable() {
 			continue
+		}
+		if !l.sdk && o.sdk && t.cousins(i, j) {
+			return j, true, false
 		}
 		same := l.sameRecord(o)
 		shaped := !same && o.scope != l.scope && l.twin(o) && l.meets(o)
@@ -469,6 +489,35 @@ func (l *line) twin(o *line) bool {
 		return l.shape == o.shape
 	}
 	return l.failed() && o.failed() && o.target == l.target
+}
+
+// cousins reports whether i is a framework's record, without a response id, of the call that the
+// provider's SDK recorded as j: inside its time, but below what is above both, since the SDK does not
+// know the framework's span. That the framework's is the one that yields keeps calls that look the same apart.
+func (t *trace) cousins(i, j int32) bool {
+	l, o := &t.lines[i], &t.lines[j]
+	return l.response == 0 && l.looksLike(o) && o.up >= 0 && l.start <= o.start+cousinSlack && o.end <= l.end+cousinSlack && t.above(i, o.up)
+}
+
+// cousinSlack is how far the clocks of two records may be apart.
+const cousinSlack = int64(5 * time.Millisecond)
+
+// looksLike reports whether two lines, one of them of a provider's SDK, tell the same of a call: counts in
+// sum, since one may tell fewer kinds of them apart, or a failure.
+func (l *line) looksLike(o *line) bool {
+	if l.sdk == o.sdk || l.kind != o.kind {
+		return false
+	}
+	if l.usage == schema.UsageKnown || o.usage == schema.UsageKnown {
+		return l.usage == o.usage && l.in == o.in && l.out == o.out && l.in+l.out > 0
+	}
+	return l.failed() && o.failed()
+}
+
+// akin reports whether of two lines what one is may decide what the other is.
+func (l *line) akin(o *line) bool {
+	return l.response != 0 && o.response == l.response || l.shape != 0 && o.shape == l.shape ||
+		l.failed() && o.failed() && o.parent == l.parent || l.looksLike(o)
 }
 
 // failed reports whether a line tells of a failure and of no usage.
@@ -639,8 +688,8 @@ func (t *trace) better(j, i int32) bool {
 	if x.in+x.out != y.in+y.out {
 		return x.in+x.out > y.in+y.out
 	}
-	if x.cached != y.cached {
-		return x.cached
+	if x.detail != y.detail {
+		return x.detail > y.detail
 	}
 	if (x.response != 0) != (y.response != 0) { // by which a gateway's record of it is known
 		return x.response != 0

@@ -238,7 +238,7 @@ func (a *Assembler) stateChanged(t *trace, i int32, before, now lineState) {
 		}
 		lo, hi := t.near(i)
 		for j := lo; j < hi; j++ {
-			if o := &t.lines[j]; j != i && (o.response != 0 && o.response == l.response || o.shape != 0 && o.shape == l.shape) {
+			if o := &t.lines[j]; j != i && o.callable() && l.akin(o) {
 				a.queue(t, j)
 			}
 		}
@@ -261,12 +261,12 @@ func (a *Assembler) stateChanged(t *trace, i int32, before, now lineState) {
 // decide which of them counts.
 func (a *Assembler) queueTwins(t *trace, k int32) {
 	l := &t.lines[k]
-	if !t.hasTwins || l.response == 0 && l.shape == 0 || !l.callable() {
+	if !t.hasTwins || !l.callable() {
 		return
 	}
 	lo, hi := t.near(k)
 	for j := lo; j < hi; j++ {
-		if o := &t.lines[j]; j != k && (l.response != 0 && o.response == l.response || l.shape != 0 && o.shape == l.shape) {
+		if o := &t.lines[j]; j != k && o.callable() && l.akin(o) {
 			a.queue(t, j)
 		}
 	}
@@ -359,7 +359,7 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 			if j == i || !o.callable() {
 				continue
 			}
-			twin := l.response != 0 && o.response == l.response || l.shape != 0 && o.shape == l.shape || l.failure != schema.NoFailure && o.failure != schema.NoFailure && o.parent == l.parent
+			twin := l.akin(o)
 			t.hasTwins = t.hasTwins || twin
 			repeat := l.args != 0 && o.args == l.args && o.target == l.target
 			later := t.failures > 0 && o.start >= l.start && (o.parent == l.parent || l.kind.ModelLike())

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -136,7 +137,10 @@ type line struct {
 	kind         schema.Kind
 	usage        schema.Usage
 	failure      schema.Failure
-	cached       bool   // its counts say how much was cached
+	detail       uint8 // how much its counts tell apart
+	sdk          bool  // a provider's SDK recorded it
+	hiddenCause  schema.Failure
+	hidden       uint16 // attempts without a span that it tells of
 	status       uint16 // HTTP
 	role         schema.Role
 	dims         uint16 // which identity dimensions the call itself has
@@ -357,7 +361,17 @@ func (a *Assembler) describe(l *line, c *schema.Call) {
 		}
 	}
 	l.in, l.out = cap32(c.Tokens.TotalInput()), cap32(c.Tokens.TotalOutput())
-	l.cached = c.Tokens.CacheRead+c.Tokens.CacheWrite5m+c.Tokens.CacheWrite1h > 0
+	l.detail = 0
+	for _, n := range c.Tokens.Fields() {
+		if *n > 0 {
+			l.detail += 2
+		}
+	}
+	if c.Flags&schema.FlagTTLAssumed == 0 {
+		l.detail++
+	}
+	l.sdk = strings.HasPrefix(c.Scope, "com.anthropic.sdk.")
+	l.hidden, l.hiddenCause = uint16(min(c.Hidden, 1<<16-1)), c.HiddenFailure
 	l.scope = hash2(c.Scope, c.Provider)
 	l.target, l.response, l.shape = 0, 0, 0
 	switch {

@@ -47,7 +47,7 @@ function text(s, member, content, limit) {
 
 // walk strips a JSON value. Inside content every text goes unless its member names an identifier or a kind.
 function walk(value, member, content) {
-  if (typeof value === 'string') return text(value, member, content && !KEPT_MEMBERS.test(member), 40);
+  if (typeof value === 'string') return text(value, member, content && !KEPT_MEMBERS.test(member), /^id$|_id$|Id$/.test(member) ? 64 : 40);
   if (Array.isArray(value)) {
     if (value.length > 8 && value.every((v) => typeof v === 'number')) return [];
     return value.map((v) => walk(v, member, content));
