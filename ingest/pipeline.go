@@ -20,6 +20,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
@@ -565,6 +569,18 @@ func (p *Pipeline) Logs(ctx context.Context, from otlp.Sender, ld plog.Logs) (ot
 	return res, err
 }
 
+// tracer makes the service's own spans, where it exports any.
+var tracer = otel.Tracer("github.com/flyball/flyball/ingest")
+
+// endSpan ends a span of something that err came of.
+func endSpan(span oteltrace.Span, err error) {
+	if err != nil {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, "")
+	}
+	span.End()
+}
+
 // giveBack keeps the memory of calls for the next request, without the request's strings.
 func (p *Pipeline) giveBack(buf *[]schema.Call, calls []schema.Call) {
 	clear(calls)
@@ -575,7 +591,9 @@ func (p *Pipeline) giveBack(buf *[]schema.Call, calls []schema.Call) {
 }
 
 // take makes the calls of a request durable; what says what their records are.
-func (p *Pipeline) take(ctx context.Context, buf *[]schema.Call, calls []schema.Call, rejected dialect.Rejected, what string) (otlp.Result, error) {
+func (p *Pipeline) take(ctx context.Context, buf *[]schema.Call, calls []schema.Call, rejected dialect.Rejected, what string) (out otlp.Result, err error) {
+	ctx, span := tracer.Start(ctx, "take "+what)
+	defer func() { endSpan(span, err) }()
 	defer p.giveBack(buf, calls)
 	if err := throttle(p, calls, func(c *schema.Call) string { return c.Tenant }); err != nil {
 		return otlp.Result{}, err
@@ -613,6 +631,7 @@ func (p *Pipeline) take(ctx context.Context, buf *[]schema.Call, calls []schema.
 		return otlp.Result{}, errBroken
 	}
 	p.metrics.stage.WithLabelValues("fsync").Observe(time.Since(assembled).Seconds())
+	span.SetAttributes(attribute.Int("flyball.new", res.New), attribute.Int("flyball.duplicate", res.Duplicate), attribute.Int("flyball.merged", res.Merged))
 	p.metrics.spans.WithLabelValues("new").Add(float64(res.New))
 	p.metrics.spans.WithLabelValues("duplicate").Add(float64(res.Duplicate))
 	p.metrics.spans.WithLabelValues("merged").Add(float64(res.Merged))

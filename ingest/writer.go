@@ -14,6 +14,9 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	oteltrace "go.opentelemetry.io/otel/trace"
+
 	"github.com/flyball/flyball/ingest/wal"
 	"github.com/flyball/flyball/schema"
 	"github.com/flyball/flyball/schema/state"
@@ -308,7 +311,9 @@ func (w *writer) note(name string, what []byte, sync bool) error {
 }
 
 // insert sends rows as one block, and again while errors say nothing about them.
-func (w *writer) insert(ctx context.Context, c *chunk, rows []schema.RawEntry, token string, cols *schema.Columns) error {
+func (w *writer) insert(ctx context.Context, c *chunk, rows []schema.RawEntry, token string, cols *schema.Columns) (err error) {
+	ctx, span := tracer.Start(ctx, "insert", oteltrace.WithAttributes(attribute.Int64("flyball.chunk", int64(c.number)), attribute.Int("flyball.entries", len(rows))))
+	defer func() { endSpan(span, err) }()
 	cols.Reset()
 	var e schema.Entry
 	runs := runInfos{}

@@ -580,6 +580,9 @@ func (a *App) router() (http.Handler, error) {
 		a.log.Error("request panicked", "path", c.Request.URL.Path, "err", err)
 		problem(c, http.StatusInternalServerError, "the request failed; see the server's log")
 	}))
+	if a.cfg.Tracing.Endpoint != "" {
+		r.Use(traced())
+	}
 	r.HandleMethodNotAllowed = true
 	r.NoRoute(func(c *gin.Context) {
 		problem(c, http.StatusNotFound, "nothing is at %s; "+described+" lists what is", c.Request.URL.Path)
