@@ -122,9 +122,16 @@ func (r *request) instant(name string) (*time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, v)
 	if err != nil {
+		now := time.Now().In(r.zone)
 		day, derr := time.Parse(time.DateOnly, v)
-		if derr != nil {
-			return nil, badRequest("%s %q: want RFC 3339 or a date, e.g. 2026-11-29T10:00:00Z or 2026-11-29", name, v)
+		switch {
+		case derr == nil:
+		case v == "month":
+			day = time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
+		case v == "last-month":
+			day = time.Date(now.Year(), now.Month()-1, 1, 0, 0, 0, 0, time.UTC)
+		default:
+			return nil, badRequest("%s %q: want RFC 3339 or a date, e.g. 2026-11-29T10:00:00Z or 2026-11-29, or month or last-month, where those begin", name, v)
 		}
 		t = schema.StartOfDay(day, r.zone)
 	}

@@ -150,16 +150,20 @@ func (a *API) routes() []route {
 	return out
 }
 
-// instantSchema is what request.instant reads.
-var instantSchema = openapi.Text(openapi.Schema{"pattern": `^(197[1-9]|19[89][0-9]|20[0-9]{2}|210[0-5])-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])(T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9]))?$`,
-	"examples": []string{"2026-11-29T10:00:00Z", "2026-11-29"}}, "RFC 3339, or a date of the tenant's zone.")
+const instantPattern = `^(197[1-9]|19[89][0-9]|20[0-9]{2}|210[0-5])-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])(T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9]))?$`
+
+// instantSchema is what request.instant reads, knownSchema what as_of is.
+var (
+	instantSchema = openapi.Text(openapi.Schema{"pattern": instantPattern + "|^(last-)?month$", "examples": []string{"2026-11-29T10:00:00Z", "2026-11-29", "month"}}, "RFC 3339, a date of the tenant's zone, or month or last-month, where that begins.")
+	knownSchema   = openapi.Text(openapi.Schema{"pattern": instantPattern, "examples": []string{"2026-11-29T10:00:00Z", "2026-11-29"}}, "RFC 3339, or a UTC date.")
+)
 
 var (
 	tenantParam = openapi.Param{Name: "tenant", About: "A tenant that the key may see, several times for several; without it all that the key may see.", Many: true, Schema: openapi.Array(openapi.Text(openapi.Schema{"minLength": 1}, ""))}
 	fromParam   = openapi.Param{Name: "from", About: "Begin of the time; without it a day before its end.", Schema: instantSchema}
 	toParam     = openapi.Param{Name: "to", About: "End of the time, exclusive; without it now, and 15 minutes for clocks that are ahead.", Schema: instantSchema}
 	cursorParam = openapi.Param{Name: "cursor", About: "next of the last answer, for the page after it; empty is the first page. All else has to be as it was.", Schema: openapi.Text(openapi.Schema{"pattern": "^[A-Za-z0-9_-]*$"}, "")}
-	asOfParam   = openapi.Param{Name: "as_of", About: "As it was known at the end of a UTC day that is over, or before an instant.", Schema: instantSchema}
+	asOfParam   = openapi.Param{Name: "as_of", About: "As it was known at the end of a UTC day that is over, or before an instant.", Schema: knownSchema}
 	ifNoneMatch = openapi.Param{Name: "If-None-Match", In: "header", About: "The ETag of an answer that the caller has.", Schema: openapi.String("")}
 )
 

@@ -233,6 +233,29 @@ func TestTimes(t *testing.T) {
 	s.refuse("/api/v1/calls?from=2026-03-10&to=9999-01-01", http.StatusBadRequest, "2105")
 }
 
+// Months begin where the tenant is.
+func TestMonthsOfATenant(t *testing.T) {
+	zone, err := time.LoadLocation("Pacific/Kiritimati") // 14 hours before UTC
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStore(t, func(o *Options) { o.Zone = func(string) *time.Location { return zone } })
+	for {
+		before := time.Now().In(zone)
+		last, this := s.get("/api/v1/spend?tenant=acme&from=last-month&to=month"), s.get("/api/v1/spend?tenant=acme&from=month")
+		if before.Month() != time.Now().In(zone).Month() {
+			continue
+		}
+		begins := func(ago int) string {
+			return time.Date(before.Year(), before.Month()-time.Month(ago), 1, 0, 0, 0, 0, zone).Format(time.RFC3339)
+		}
+		equal(t, "last month", show([]map[string]any{last}, "from", "to"), begins(1)+" "+begins(0))
+		equal(t, "this month", show([]map[string]any{this}, "from"), begins(0))
+		break
+	}
+	s.refuse("/api/v1/spend?from=month&to=last-month", http.StatusBadRequest, "not before")
+}
+
 // A further part of an answer is no call. Where its model is free it has no cost either, and its tokens still count.
 func TestSpendOfFreeParts(t *testing.T) {
 	s := newStore(t)

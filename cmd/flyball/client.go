@@ -135,7 +135,7 @@ type filters struct {
 func (f *filters) flags(c *cobra.Command, group string) {
 	fl := c.Flags()
 	f.given = fl.Changed
-	fl.StringVar(&f.from, "from", "", "start, RFC 3339 or a date (default: 24 hours ago)")
+	fl.StringVar(&f.from, "from", "", "start: RFC 3339, a date, month or last-month (default: 24 hours ago)")
 	fl.StringVar(&f.to, "to", "", "end, exclusive")
 	fl.StringArrayVar(&f.tenants, "tenant", nil, "`tenant` (repeatable)")
 	fl.StringArrayVar(&f.where, "where", nil, "`dimension=value` (repeatable, for each dimension once)")

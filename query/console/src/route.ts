@@ -41,17 +41,13 @@ const spans: Record<string, number> = { "1h": 1, "6h": 6, "24h": 24, "7d": 168, 
 export const spanNames: [string, string][] = [...Object.keys(spans).map((s): [string, string] => [s, s]), ["month", "this month"], ["last-month", "last month"]];
 
 // timeOf is the time a route means, for the API. A span that ends now begins on a
-// whole minute, so that drawing a page again asks nothing new. Months are dates, which
-// begin in the tenant's zone.
+// whole minute, so that drawing a page again asks nothing new. Months begin in the tenant's
+// zone, which the API knows.
 export function timeOf(q: URLSearchParams): { from?: string; to?: string; hours: number } {
-  let from = q.get("from") || undefined;
-  let to = q.get("to") || undefined;
+  const from = q.get("from") || undefined;
+  const to = q.get("to") || undefined;
   const last = q.get("last") ?? "";
-  if (!from && !to && last.endsWith("month")) {
-    const first = (ago: number) => new Date(Date.UTC(new Date().getUTCFullYear(), new Date().getUTCMonth() - ago, 1)).toISOString().slice(0, 10);
-    from = first(last === "month" ? 0 : 1);
-    to = last === "month" ? undefined : first(0);
-  }
+  if (!from && !to && last.endsWith("month")) return { from: last, to: last === "month" ? undefined : "month", hours: last === "month" ? 24 * new Date().getUTCDate() : 720 };
   if (from || to) {
     const end = to ? Date.parse(to) : Date.now();
     const hours = from ? (end - Date.parse(from)) / 3.6e6 : 24;
