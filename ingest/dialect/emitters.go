@@ -229,8 +229,11 @@ func (rec *record) aiMajor() int {
 // oldADK reports whether a span is of Google's ADK before version 2.3, where only the
 // provider's own answer tells more than two sums.
 func (rec *record) oldADK() bool {
+	if rec.scope != "gcp.vertex.agent" {
+		return false
+	}
 	v := version(rec.version)
-	return rec.scope == "gcp.vertex.agent" && len(v) > 0 && compareVersions(v, []int{2, 3}) < 0
+	return len(v) > 0 && compareVersions(v, []int{2, 3}) < 0
 }
 
 // repeatsCallLLM reports whether a span says less of what the span around it says: older ADKs

@@ -58,6 +58,9 @@ func (rec *record) model(c *schema.Call) {
 	case "", "litellm_proxy":
 		c.Provider = providerOfModel(c.Model, c.RequestedModel)
 	case "openai": // whose SDK its instrumentation names, whoever answers
+		if strings.HasPrefix(c.Model, "gpt-") {
+			break
+		}
 		if h := modelHost(strings.ToLower(rec.str(kServerAddress))); h != "" {
 			c.Provider = h
 		} else if v := vendor(c.Model); v == "anthropic" || v == "google" || v == "xai" { // whose models nobody else has

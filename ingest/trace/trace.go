@@ -362,14 +362,6 @@ func (a *Assembler) describe(l *line, c *schema.Call) {
 	}
 	l.in, l.out = cap32(c.Tokens.TotalInput()), cap32(c.Tokens.TotalOutput())
 	l.detail = 0
-	for _, n := range c.Tokens.Fields() {
-		if *n > 0 {
-			l.detail += 2
-		}
-	}
-	if c.Flags&schema.FlagTTLAssumed == 0 {
-		l.detail++
-	}
 	l.sdk = strings.HasPrefix(c.Scope, "com.anthropic.sdk.")
 	l.hidden, l.hiddenCause = uint16(min(c.Hidden, 1<<16-1)), c.HiddenFailure
 	l.scope = hash2(c.Scope, c.Provider)
@@ -385,6 +377,14 @@ func (a *Assembler) describe(l *line, c *schema.Call) {
 			l.response = hash2(c.ResponseID, "")
 		} else if c.AltResponseID != "" {
 			l.response = hash2(c.AltResponseID, "request")
+		}
+		for _, n := range c.Tokens.Fields() {
+			if *n > 0 {
+				l.detail += 2
+			}
+		}
+		if c.Flags&schema.FlagTTLAssumed == 0 {
+			l.detail++
 		}
 		if c.Usage == schema.UsageKnown {
 			l.shape = mix(mix(hash2(c.Model, ""), c.Tokens.TotalInput()), c.Tokens.TotalOutput()) | 1
