@@ -74,7 +74,7 @@ func (a *Assembler) evaluatePart(t *trace, i int32, c *schema.Call, p *schema.Po
 // nested ones wins.
 func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.Posting) lineState {
 	l := &t.lines[i]
-	repeats := l.near > 0 || l.usage != schema.UsageKnown && l.modelNear > 0 || t.answers(i) > 1
+	repeats := l.repeats() || t.answers(i) > 1
 	if l.kind != schema.KindModel {
 		repeats = l.modelAll > 0 && t.sameKindBelow(i, l.usage == schema.UsageKnown)
 	}
@@ -136,6 +136,11 @@ func (a *Assembler) evaluateModel(t *trace, i int32, c *schema.Call, p *schema.P
 	a.count(p, &p.ModelCalls, 1)
 	waste(t.lines[t.outcome(i)].failure, p)
 	return stateLeaf
+}
+
+// repeats reports whether what a model span tells is told by those below it.
+func (l *line) repeats() bool {
+	return l.near > 0 || l.usage != schema.UsageKnown && l.modelNear > 0
 }
 
 // hiddenElsewhere adds what another record of the answer tells of attempts.
@@ -458,7 +463,7 @@ func (t *trace) sameAnswer(i int32) (dup int32, twin, covered bool) {
 		if !same && !shaped || t.above(i, j) || t.above(j, i) {
 			continue
 		}
-		if o.near > 0 {
+		if o.repeats() {
 			if t.recordBelow(i, o.first) {
 				continue // that and l are compared
 			}
@@ -590,7 +595,7 @@ func (t *trace) recordBelow(i, k int32) bool {
 		if k == i || o.kind == schema.KindTool {
 			continue
 		}
-		if o.kind.ModelLike() && o.callable() && o.near == 0 && t.lines[i].sameRecord(o) || t.recordBelow(i, o.first) {
+		if o.kind.ModelLike() && o.callable() && !o.repeats() && t.lines[i].sameRecord(o) || t.recordBelow(i, o.first) {
 			return true
 		}
 	}

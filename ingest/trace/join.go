@@ -92,13 +92,19 @@ func (x *joinIndex) add(id uint64, r joinRef) (gone joinRef) {
 	return gone
 }
 
+// joinable reports whether a line of another trace may be a record of the same answer: one with an
+// id, whose usage is known, or known by nobody.
+func (l *line) joinable(c *schema.Call) bool {
+	return c.ResponseID != "" && (l.shape != 0 || l.usage == schema.UsageUnknown)
+}
+
 // joined looks for the client's line of a call that a gateway recorded in a trace
 // of its own. The client's line stays, since it has the run and the user; the
 // gateway's becomes a duplicate of it. Both must agree on response id, provider,
 // model and usage and overlap in time.
 func (a *Assembler) joined(t *trace, i int32, c *schema.Call) string {
 	l := &t.lines[i]
-	if c.ResponseID == "" || l.shape == 0 {
+	if !l.joinable(c) {
 		return ""
 	}
 	id, me := a.joinRef(t, i, c)
@@ -236,7 +242,7 @@ func (a *Assembler) joinRef(t *trace, i int32, c *schema.Call) (uint64, joinRef)
 // it does not count any more.
 func (a *Assembler) rememberJoin(t *trace, i int32, c *schema.Call) {
 	switch l := &t.lines[i]; {
-	case c.ResponseID == "" || l.shape == 0:
+	case !l.joinable(c):
 	case l.state == stateLeaf || l.state == stateElsewhere:
 		id, me := a.joinRef(t, i, c)
 		a.joins.add(id, me)

@@ -274,7 +274,7 @@ func (a *Assembler) Remember(payload []byte) error {
 		if c.Link != (schema.TraceID{}) && l.role&schema.RoleRoot != 0 {
 			a.links.add(traceKey{t.key.tenant, c.Link}, t.key.id)
 		}
-		if c.ResponseID == "" || l.shape == 0 {
+		if !l.joinable(c) {
 			return nil
 		}
 		if err := schema.DecodePosting(r.Posting, p, c); err != nil {
