@@ -123,6 +123,8 @@ func (g *gen) add(trace string, s spec, trust bool) {
 			delete(o.attrs, "gen_ai.usage.input_tokens")
 			delete(o.attrs, "gen_ai.usage.output_tokens")
 		case 2:
+			o.attrs["user.id"] = fmt.Sprint("u", g.r.IntN(2))
+		case 4:
 			o.err = ""
 		case 3:
 			if o.attrs["gen_ai.response.id"] == nil {
@@ -319,6 +321,9 @@ func (g *gen) run() []rspan {
 			root := g.id()
 			end := g.agent(tr, root, 0.1, 1)
 			attrs := map[string]any{"http.request.method": "POST", "http.route": "/ask"}
+			if g.one(2) {
+				attrs["user.id"] = fmt.Sprint("u", g.r.IntN(2))
+			}
 			g.add(tr, spec{id: root, name: "POST /ask", kind: ptrace.SpanKindServer, start: 0, end: end, attrs: attrs}, false)
 		} else {
 			g.agent(tr, "", 0, 1)

@@ -28,8 +28,12 @@ func (a *Assembler) link(t *trace, i int32, c *schema.Call, now int64) {
 			t.index[l.span] = i
 		}
 	}
-	if l.role&schema.RoleRoot != 0 && (t.root < 0 || l.start < t.lines[t.root].start) && l.part == 0 {
+	if l.role&schema.RoleRoot != 0 && (t.root < 0 || before(l, &t.lines[t.root])) && l.part == 0 {
+		first := t.root < 0
 		t.root = i
+		if !first { // the word of another is final no more
+			a.agreeAgain(t, i)
+		}
 	}
 	if l.failure != schema.NoFailure {
 		t.failures++
@@ -279,14 +283,13 @@ func (a *Assembler) queueTree(t *trace, i int32) {
 	}
 }
 
-// spread queues the other lines that a new or changed line may decide.
-func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
-	l := &t.lines[i]
-	// The trace's own identity, for lines whose ancestors never come.
-	changed, run := false, t.level[schema.Run]
+// agree takes what a line says into what the trace agrees on, and reports whether that changed.
+// Two different words are none; that of the root is final.
+func (t *trace) agree(i int32, id *schema.Identity) (changed bool) {
+	role := t.lines[i].role
 	for d := range schema.NumDims {
-		v := c.Identity[d]
-		if v == "" || d == schema.Agent || d == schema.Run && l.role&schema.RoleRunFromOperator == 0 || d == schema.WorkflowVersion && l.role&schema.RoleWeakVersion != 0 {
+		v := id[d]
+		if v == "" || d == schema.Agent || d == schema.Run && role&schema.RoleRunFromOperator == 0 || d == schema.WorkflowVersion && role&schema.RoleWeakVersion != 0 {
 			continue
 		}
 		bit := uint32(1) << d
@@ -295,7 +298,7 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 			changed = changed || t.level[d] != v
 			t.level[d] = cloneString(v)
 			t.ambiguous &^= bit
-			t.ambiguous |= bit << 16 // the root's word is final
+			t.ambiguous |= bit << 16
 		case t.ambiguous&(bit<<16) != 0:
 		case t.level[d] == "" && t.ambiguous&bit == 0:
 			t.level[d] = cloneString(v)
@@ -306,6 +309,50 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 			changed = true
 		}
 	}
+	return changed
+}
+
+// agreeAgain makes what the trace agrees on from all lines but one, which is about to say it
+// or to say something else. In a long trace what was said stands: a sender that does this with
+// every span would have all of them read for each.
+func (a *Assembler) agreeAgain(t *trace, but int32) {
+	if len(t.lines) > 2*window {
+		return
+	}
+	level := t.level
+	t.level, t.ambiguous = schema.Identity{}, 0
+	for j := range t.lines {
+		l := &t.lines[j]
+		switch {
+		case int32(j) == but:
+		case l.cur != nil:
+			t.agree(int32(j), &l.cur.Identity)
+		case schema.DecodeCall(l.call, &a.s.other) == nil:
+			t.agree(int32(j), &a.s.other.Identity)
+		}
+	}
+	if t.level != level {
+		a.queueNames(t)
+		a.queueLinkers(t, true, 0)
+	}
+}
+
+// queueNames has the lines evaluated again that take names from the trace. A name that comes after
+// thousands of calls is given to the newest of them: posting all again would be as large as the run.
+func (a *Assembler) queueNames(t *trace) {
+	for j := max(0, len(t.lines)-maxRekey); j < len(t.lines); j++ {
+		if t.lines[j].dims&inherited != inherited {
+			a.queue(t, int32(j))
+		}
+	}
+}
+
+// spread queues the other lines that a new or changed line may decide.
+func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
+	l := &t.lines[i]
+	// The trace's own identity, for lines whose ancestors never come.
+	run := t.level[schema.Run]
+	changed := t.agree(i, &c.Identity)
 	if i == t.root && c.Link != (schema.TraceID{}) {
 		changed = true
 		a.links.add(traceKey{t.key.tenant, c.Link}, t.key.id)
@@ -313,14 +360,8 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 	if ran := run != t.level[schema.Run] || i == t.root; ran || changed {
 		a.queueLinkers(t, ran, 0)
 	}
-	if changed && len(t.lines) > 1 {
-		// A name that comes after thousands of calls is given to the newest of
-		// them: posting all again would be as large as the run.
-		for j := max(0, len(t.lines)-maxRekey); j < len(t.lines); j++ {
-			if t.lines[j].dims&inherited != inherited {
-				a.queue(t, int32(j))
-			}
-		}
+	if changed {
+		a.queueNames(t)
 	}
 	if l.role&schema.RoleBasisProof != 0 && !slices.Contains(t.proofs, l.scope) {
 		t.proofs = append(t.proofs, l.scope)

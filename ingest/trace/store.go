@@ -145,14 +145,18 @@ func (a *Assembler) restore(t *trace, version uint32, received int64, settled bo
 	if known && t.lines[i].version > version {
 		return nil
 	}
+	renamed := false
 	if !known {
 		t.lines = append(t.lines, line{span: c.Span, parent: c.Parent, part: c.Part, up: -1, first: -1, sib: -1, of: -1})
 		i = int32(len(t.lines) - 1)
 	} else {
 		a.detach(t, i)
 		var was schema.Call
-		if t.lines[i].response != 0 && schema.DecodeCall(t.lines[i].call, &was) == nil {
-			a.unjoin(t, i, &was)
+		if schema.DecodeCall(t.lines[i].call, &was) == nil {
+			renamed = was.Identity != c.Identity
+			if t.lines[i].response != 0 {
+				a.unjoin(t, i, &was)
+			}
 		}
 		if t.lines[i].failure != schema.NoFailure {
 			t.failures--
@@ -189,6 +193,9 @@ func (a *Assembler) restore(t *trace, version uint32, received int64, settled bo
 		}
 		l = &t.lines[i]
 		l.cur = c
+		if renamed {
+			a.agreeAgain(t, i)
+		}
 		a.spread(t, i, c)
 	}
 	l = &t.lines[i]

@@ -442,6 +442,10 @@ func (a *Assembler) merge(t *trace, i int32, c *schema.Call, res *Result) error 
 	if l.part == 0 && l.parent != (schema.SpanID{}) {
 		a.place(t, i)
 	}
+	if merged.Identity != old.Identity {
+		a.queueTree(t, i)
+		a.agreeAgain(t, i)
+	}
 	a.spread(t, i, &merged)
 	if failed { // what it failed as decided about others until now
 		t.failures--
