@@ -522,7 +522,7 @@ func (l *line) looksLike(o *line) bool {
 // akin reports whether of two lines what one is may decide what the other is.
 func (l *line) akin(o *line) bool {
 	return l.response != 0 && o.response == l.response || l.shape != 0 && o.shape == l.shape ||
-		l.failed() && o.failed() && o.parent == l.parent || l.looksLike(o)
+		l.scope != o.scope && l.failed() && o.failed() && o.parent == l.parent && l.within(o) || l.looksLike(o)
 }
 
 // failed reports whether a line tells of a failure and of no usage.
@@ -549,8 +549,21 @@ func (t *trace) bestTwin(i int32) int32 {
 		}
 		return 1
 	})
+	// Only those matter that meet others which, one after the other, meet this one.
+	begin, end, ends := 0, len(order), int64(0)
+	for k, j := range order {
+		o := &t.lines[j]
+		if o.start > ends {
+			if t.lines[i].start < o.start {
+				end = k
+				break
+			}
+			begin = k
+		}
+		ends = max(ends, o.end)
+	}
 	var calls [][]int32 // records of each
-	for _, j := range order {
+	for _, j := range order[begin:end] {
 		o := &t.lines[j]
 		k := slices.IndexFunc(calls, func(records []int32) bool {
 			return !slices.ContainsFunc(records, func(r int32) bool {

@@ -403,7 +403,7 @@ func (a *Assembler) spread(t *trace, i int32, c *schema.Call) {
 			twin := l.akin(o)
 			t.hasTwins = t.hasTwins || twin
 			repeat := l.args != 0 && o.args == l.args && o.target == l.target
-			later := t.failures > 0 && (o.start >= l.start || o.failure != schema.NoFailure) && (o.parent == l.parent || l.kind.ModelLike())
+			later := t.failures > 0 && (o.start >= l.start || o.failure != schema.NoFailure && (t.client != (schema.TraceID{}) || t.clients)) && (o.parent == l.parent || l.kind.ModelLike())
 			opened := t.streamEnds && o.kind == l.kind && o.parent == l.parent && o.usage == schema.UsageUnknown
 			if twin || repeat || later || opened {
 				a.queue(t, j)
